@@ -254,13 +254,13 @@ bool job_finish(Job *j, const PassRun *how);
 /* Of a prepared one: can be finished with other options of the plan.  It ends before `of`, whose files and
  * profile it uses. */
 Job *job_fork(const Job *of);
-/* Likewise; with --accumulate auto *j becomes the job of the best number of micro-batches, also on failure.
- */
+/* Likewise; with --accumulate auto *j becomes that of the best number of micro-batches, also on failure. */
 bool job_plan_best(Job **j, const PassRun *how);
 void job_remark(Job *j, const char *text);
 /* Open the executor: weights are at their initial values. */
 bool job_open(Job *j);
-int64_t job_made(const Job *j); /* steps, those before --resume included */
+uint32_t job_results(const Job *j); /* outputs of its plan that are no gradients */
+int64_t job_made(const Job *j);     /* steps, those before --resume included */
 /* The exit status of a command; an error, or that steps were left out after a signal, is said. */
 int job_status(const Job *j, bool ok);
 void job_close(Job *j); /* what ran, so that it may be opened again */
@@ -368,6 +368,7 @@ const char *rate_str(double v, char buf[16]);       /* per second: "5408", "0.43
 double ns_ms(int64_t ns);
 /* A line about kernels that were measured, where other processes used more than a tenth of the processors. */
 void others_print(FILE *f, double share);
+json_t *real_json(double v); /* what is not finite is null */
 double part_over(int64_t ns, int64_t base); /* 0.5: half as much again; 0 if there is no base */
 
 /* ---- report.c ---------------------------------------------------------------------------------- */

@@ -3,8 +3,8 @@
 #include "option.h"
 #include "ir/mem.h"
 #include "passes/remat/remat.h"
+#include "runtime/runtime_int.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { ROUNDS = 3, STEPS = 3 }; /* measured; the first of the steps does not count */
@@ -67,12 +67,6 @@ static bool plan_row(Compare *c, uint32_t i)
     return true;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool measure_row(Job *j, double *seconds)
 {
     TRY(job_count(j) && job_begin(j));
@@ -99,10 +93,8 @@ static bool measure(Compare *c)
             job_close(j);
         }
     for (uint32_t i = 0; i < c->table.n; i++)
-        if (c->table.row[i].fits) {
-            qsort(&seconds[i * ROUNDS], ROUNDS, sizeof *seconds, ascending);
-            c->table.row[i].measured = 1e3 * seconds[i * ROUNDS + ROUNDS / 2];
-        }
+        if (c->table.row[i].fits)
+            c->table.row[i].measured = 1e3 * median(&seconds[i * ROUNDS], ROUNDS);
     return true;
 }
 

@@ -24,18 +24,6 @@ static double atol_of(const Options *o)
 
 /* ---- one model -------------------------------------------------------------------------- */
 
-/* An array by name, in its group (input/NAME), or by position (input_0); -1: none. */
-static int find_grouped(Job *j, const DataFile *f, const char *group, const char *name,
-                        uint32_t k)
-{
-    int at = data_find(f, name);
-    if (at < 0)
-        at = data_find(f, arena_printf(&j->arena, "%s/%s", group, name));
-    if (at < 0)
-        at = data_find(f, arena_printf(&j->arena, "%s_%u", group, k));
-    return at;
-}
-
 /* What the data file has binds the symbols of the inputs it is for. */
 static bool feed_import(Job *j)
 {
@@ -48,7 +36,7 @@ static bool feed_import(Job *j)
     OnnxFeed *feed = NEW(&j->arena, OnnxFeed, data_count(j->data) + 1);
     const char *name;
     for (uint32_t k = 0; (name = onnx_input_name(j->model, k)) != NULL; k++) {
-        int at = find_grouped(j, j->data, "input", name, k);
+        int at = data_find_in(j->data, "input", name, (int)k);
         if (at < 0 || n == data_count(j->data))
             continue;
         feed[n].name = name;
@@ -62,7 +50,7 @@ static bool feed_import(Job *j)
 static bool find_expected(Job *j, DataFile *f, uint32_t k, Tensor *t)
 {
     const char *name = onnx_output_name(j->model, k);
-    int at = find_grouped(j, f, "output", name, k);
+    int at = data_find_in(f, "output", name, (int)k);
     if (at < 0) /* the message lists what there is */
         return data_get(f, name, t, &j->o->diag);
     return data_tensor(f, at, t, &j->o->diag);

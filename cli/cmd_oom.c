@@ -159,11 +159,7 @@ static bool try_changes(Oom *m)
 static StepOptions with_batch(const Oom *m, int64_t batch)
 {
     StepOptions s = m->given;
-    int n = s.import.nbind;
-    OnnxBind *b = memcpy(NEW(&m->o->arena, OnnxBind, n), s.import.bind, (size_t)n * sizeof *b);
-    for (int i = 0; i < n; i++)
-        b[i].value = strcmp(b[i].symbol, m->symbol) == 0 ? batch : b[i].value;
-    s.import.bind = b;
+    set_bind(&s.import, m->symbol, batch, &m->o->arena);
     return s;
 }
 

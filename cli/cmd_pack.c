@@ -1,11 +1,9 @@
-/*
- * cmd_pack.c -- `ckc pack FILE.csv`: static memory allocation on instance files.
+/* cmd_pack.c -- `ckc pack FILE.csv`: static memory allocation on instance files.
  *
- * The file has a header naming its columns, in any order: lower, upper (a buffer is live in
- * [lower, upper)), size in bytes, and optionally id and offset (a fixed place; empty or -1:
- * free). Other columns are ignored. Steps may be any 64-bit integers, clock readings for
- * instance: only their order matters, so they are replaced by their ranks.
- */
+ * The file has a header naming its columns, in any order: lower, upper (a buffer is live in [lower, upper)),
+ * size in bytes, and optionally id and offset (a fixed place; empty or -1: free).  Other columns are ignored.
+ * Steps may be any 64-bit integers, clock readings for instance: only their order matters, so they are
+ * replaced by their ranks. */
 #include "cli.h"
 #include "ir/file.h"
 #include "ir/mem.h"

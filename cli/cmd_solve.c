@@ -1,8 +1,7 @@
-/* cmd_solve.c -- `ckc solve INSTANCE.dag`: the rematerialization solver on instance files.
- */
+/* cmd_solve.c -- `ckc solve INSTANCE.dag`: the rematerialization solver on instance files. */
 #include "cli.h"
-#include "../ir/file.h"
-#include "../passes/remat/remat.h"
+#include "ir/file.h"
+#include "passes/remat/remat.h"
 #include "ir/mem.h"
 
 #include <errno.h>

@@ -230,6 +230,11 @@ bool job_open(Job *j)
     return true;
 }
 
+uint32_t job_results(const Job *j)
+{
+    return j->plan->g->nout - (j->o->step.keep_grads ? j->info.ntrained : 0);
+}
+
 int64_t job_made(const Job *j) { return j->result.first + j->result.steps; }
 
 int job_status(const Job *j, bool ok)

@@ -1,5 +1,6 @@
 /* numbers.c -- numbers as they are told. */
 #include "cli.h"
+#include <math.h>
 
 #include <math.h>
 
@@ -35,5 +36,7 @@ void others_print(FILE *f, double share)
 }
 
 double ns_ms(int64_t ns) { return 1e-6 * (double)ns; }
+
+json_t *real_json(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 double part_over(int64_t ns, int64_t base) { return base > 0 ? (double)ns / (double)base - 1 : 0; }

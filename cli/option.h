@@ -33,6 +33,9 @@ bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *v);
 /* The place in a list of names that ends with NULL. */
 bool parse_name(Options *o, const char *option, const char *const *names, const char *text, int *k);
 
+/* Its sizes of symbols become a copy of them, in a, in which that one has this size. */
+void set_bind(OnnxOptions *im, const char *symbol, int64_t size, Arena *a);
+
 bool parse_accumulate(Options *o, const char *text);
 bool parse_allow(Options *o, const char *text);
 bool parse_batches(Options *o, const char *text);

@@ -128,11 +128,18 @@ bool parse_overhead(Options *o, const char *text)
            fail(&o->diag, "--overhead: '%s' is no percentage from 0%% to 1000%%", text);
 }
 
-/* Of two sizes of a symbol the later counts. */
-static void add_bind(Options *o, const char *symbol, int64_t size)
+/* The next item of a list with commas, *list behind it; NULL: there is none. */
+static char *next_item(Options *o, const char **list)
 {
-    OnnxOptions *im = &o->step.import;
-    OnnxBind *b = NEW(&o->arena, OnnxBind, im->nbind + 1);
+    size_t n = strcspn(*list, ",");
+    char *item = **list ? arena_strndup(&o->arena, *list, n) : NULL;
+    *list += n + ((*list)[n] == ',');
+    return item;
+}
+
+void set_bind(OnnxOptions *im, const char *symbol, int64_t size, Arena *a)
+{
+    OnnxBind *b = NEW(a, OnnxBind, im->nbind + 1);
     int at = im->nbind;
     for (int i = 0; i < im->nbind; i++) {
         b[i] = im->bind[i];
@@ -145,16 +152,13 @@ static void add_bind(Options *o, const char *symbol, int64_t size)
 
 bool parse_bind(Options *o, const char *text)
 {
-    const char *s = text;
-    while (*s) {
-        size_t n = strcspn(s, ",");
-        char *item = arena_strndup(&o->arena, s, n), *eq = strrchr(item, '=');
+    for (char *item; (item = next_item(o, &text));) {
+        char *eq = strrchr(item, '=');
         int64_t v = 0;
         if (!eq || eq == item || !parse_integer(eq + 1, INT32_MIN, INT32_MAX, &v))
             return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE, a whole number", item);
         *eq = 0;
-        add_bind(o, item, v);
-        s += n + (s[n] == ',');
+        set_bind(&o->step.import, item, v, &o->arena);
     }
     return true;
 }
@@ -173,9 +177,8 @@ bool parse_batches(Options *o, const char *text)
 
 bool parse_tie(Options *o, const char *text)
 {
-    for (const char *s = text; *s;) {
-        size_t n = strcspn(s, ",");
-        char *kept = arena_strndup(&o->arena, s, n), *eq = strchr(kept, '=');
+    for (char *kept; (kept = next_item(o, &text));) {
+        char *eq = strchr(kept, '=');
         if (!eq || eq == kept || !eq[1])
             return fail(&o->diag, "--tie: '%s' is not KEPT=COPY", kept);
         *eq = 0;
@@ -185,22 +188,24 @@ bool parse_tie(Options *o, const char *text)
             t[i] = im->tie[i];
         t[im->nties++] = (OnnxTie){kept, eq + 1};
         im->tie = t;
-        s += n + (s[n] == ',');
     }
     return true;
 }
 
+/* One more of a list. */
+static void append(Options *o, const char *const **list, int *n, const char *text)
+{
+    const char **longer = NEW(&o->arena, const char *, *n + 1);
+    for (int i = 0; i < *n; i++)
+        longer[i] = (*list)[i];
+    longer[(*n)++] = text;
+    *list = longer;
+}
+
 static void add_globs(Options *o, const char *text, const char *const **list, int *n)
 {
-    for (const char *s = text; *s;) {
-        size_t len = strcspn(s, ",");
-        const char **longer = NEW(&o->arena, const char *, *n + 1);
-        for (int i = 0; i < *n; i++)
-            longer[i] = (*list)[i];
-        longer[(*n)++] = arena_strndup(&o->arena, s, len);
-        *list = longer;
-        s += len + (s[len] == ',');
-    }
+    for (const char *glob; (glob = next_item(o, &text));)
+        append(o, list, n, glob);
 }
 
 bool parse_train(Options *o, const char *text)
@@ -228,11 +233,7 @@ bool parse_no_decay(Options *o, const char *text)
 
 bool parse_allow(Options *o, const char *text)
 {
-    const char **longer = NEW(&o->arena, const char *, o->nallow + 1);
-    for (int i = 0; i < o->nallow; i++)
-        longer[i] = o->allow[i];
-    longer[o->nallow++] = text;
-    o->allow = longer;
+    append(o, &o->allow, &o->nallow, text);
     return true;
 }
 
@@ -240,11 +241,7 @@ bool parse_allow(Options *o, const char *text)
 bool parse_compared(Options *o, const char *text)
 {
     int k = 0;
-    const char **longer = NEW(&o->arena, const char *, o->npolicies + 1);
-    for (int i = 0; i < o->npolicies; i++)
-        longer[i] = o->policies[i];
-    longer[o->npolicies++] = text;
-    o->policies = longer;
+    append(o, &o->policies, &o->npolicies, text);
     return remat_is_policy(text) || strcmp(text, "ckc") == 0 ||
            parse_name(o, "policy", remat_policies, text, &k);
 }
@@ -354,13 +351,9 @@ static bool no_pass(Options *o, const char *name)
 
 static bool parse_passes(Options *o, const char *text)
 {
-    for (const char *s = text; *s;) {
-        size_t n = strcspn(s, ",");
-        const char *name = arena_strndup(&o->arena, s, n);
+    for (const char *name; (name = next_item(o, &text));)
         if (strcmp(name, "all") != 0 && !pass_find(name))
             return no_pass(o, name);
-        s += n + (s[n] == ',');
-    }
     return true;
 }
 

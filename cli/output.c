@@ -215,15 +215,9 @@ static bool first_value(void *user, Val v, Tensor *t, Diag *d)
     return initial_value(j->plan->g, v, &o, t, d);
 }
 
-/* Outputs of the plan that are no gradients. */
-static uint32_t results_of(const Job *j)
-{
-    return j->plan->g->nout - (j->o->step.keep_grads ? j->info.ntrained : 0);
-}
-
 static bool write_onnx(Job *j, NewFile *model, NewFile *data)
 {
-    OnnxStep how = {.noutputs = results_of(j),
+    OnnxStep how = {.noutputs = job_results(j),
                     .value = data ? first_value : NULL,
                     .user = j,
                     .data = data,
@@ -267,7 +261,7 @@ static bool write_files(Job *j, const NewFolder *folder, const json_t *report, N
     plan_print(&p, f[SCHEDULE].f);
     TRY(write_kernels(j, &f[KERNELS]));
     if (f[TORCH].f)
-        codegen_torch(f[TORCH].f, j->plan, results_of(j));
+        codegen_torch(f[TORCH].f, j->plan, job_results(j));
     if (f[CUDA].f)
         TRY(codegen_cuda_schedule(f[CUDA].f, j->plan, &j->o->diag));
     report_write(report, f[REPORT].f);
@@ -414,16 +408,14 @@ bool output_weights(Job *j)
     return true;
 }
 
-static bool is_number(const Type *t) { return dtype_is_float(t->dt) && type_count(t) == 1; }
-
 /* Outputs follow the loss; the one the loss was is not repeated.  A schedule has names of its own. */
 Results output_results(Job *j)
 {
     const Graph *g = j->plan->g;
     Results r = {.name = NEW(&j->arena, const char *, g->nout + 1),
                  .module = NEW(&j->arena, const ModelName *, g->nout + 1),
-                 .gradients = results_of(j)};
-    r.loss = j->info.loss.i || (j->in_schedule && g->nout && is_number(val_type(g, g->out[0])));
+                 .gradients = job_results(j)};
+    r.loss = j->info.loss.i || (j->in_schedule && graph_has_loss(g));
     uint32_t n = r.loss;
     if (r.loss)
         r.name[0] = "loss";

@@ -13,6 +13,13 @@ static void put_lines(FILE *f, const char *const *line)
         fputs(*line, f);
 }
 
+void page_picture(FILE *f, const Picture *p, const char *class)
+{
+    fprintf(f, "<div class=\"%s\">\n", class);
+    picture_svg(p, f, false);
+    fputs("</div>\n", f);
+}
+
 /* ---- headline ---------------------------------------------------------------------------------------- */
 
 static void put_tile(FILE *f, const char *what, const char *number, const char *more)
@@ -152,12 +159,14 @@ static void put_memory(const Job *j, const MemoryPlot *m, FILE *f, Arena *a)
     put_curve(j, m, f, a);
 }
 
-/* ---- tables
- * ------------------------------------------------------------------------------------------------ */
+/* ---- tables -------------------------------------------------------------------------------------------- */
 
-static void put_title(FILE *f, const char *title, const char *text)
+static void put_table(FILE *f, const char *title, const char *text, const json_t *rows, const Column *column,
+                      int ncolumns)
 {
     fprintf(f, "<section><h2>%s</h2>\n<p>%s</p>\n", title, text);
+    page_table(f, rows, column, ncolumns, ROWS);
+    fputs("</section>\n", f);
 }
 
 static void put_kinds(const Plan *p, FILE *f)
@@ -170,9 +179,7 @@ static void put_kinds(const Plan *p, FILE *f)
         if (p->mem[k] || p->keep_all_mem[k])
             array_put(rows, json_pack("{s:s, s:I, s:I}", "kind", mem_kind_name[k], "stored",
                                       (json_int_t)p->keep_all_mem[k], "planned", (json_int_t)p->mem[k]));
-    put_title(f, "At the peak", "Bytes by kind where each of the two holds the most.");
-    page_table(f, rows, column, 3, MEM_KINDS);
-    fputs("</section>\n", f);
+    put_table(f, "At the peak", "Bytes by kind where each of the two holds the most.", rows, column, 3);
     json_decref(rows);
 }
 
@@ -183,12 +190,10 @@ static void put_recomputed(const json_t *report, FILE *f)
                                     {"predicted", "predicted_ms", UNIT_NS, false, 1e6},
                                     {"results", "bytes", UNIT_BYTES, false, 0}};
     const json_t *rows = json_object_get(report, "recomputed");
-    if (!json_array_size(rows))
-        return;
-    put_title(f, "Computed again",
-              "Kernels that run a second time, so that their results need not be stored.");
-    page_table(f, rows, column, 4, ROWS);
-    fputs("</section>\n", f);
+    if (json_array_size(rows))
+        put_table(f, "Computed again",
+                  "Kernels that run a second time, so that their results need not be stored.", rows, column,
+                  4);
 }
 
 static void put_peak(const json_t *report, FILE *f)
@@ -204,16 +209,12 @@ static void put_peak(const json_t *report, FILE *f)
                                    {"kind", "kind", UNIT_NONE, true, 0},
                                    {"bytes", "bytes", UNIT_BYTES, false, 0}};
     const json_t *peak = json_object_get(report, "peak");
-    put_title(f, "Modules at the peak", "What holds the plan\xe2\x80\x99s peak, by the path of its module.");
-    page_table(f, json_object_get(peak, "layers"), layer, 6, ROWS);
-    fputs("</section>\n", f);
-    put_title(f, "Values at the peak", "The largest first.");
-    page_table(f, json_object_get(peak, "values"), value, 4, ROWS);
-    fputs("</section>\n", f);
+    put_table(f, "Modules at the peak", "What holds the plan\xe2\x80\x99s peak, by the path of its module.",
+              json_object_get(peak, "layers"), layer, 6);
+    put_table(f, "Values at the peak", "The largest first.", json_object_get(peak, "values"), value, 4);
 }
 
-/* ---- time by operator
- * --------------------------------------------------------------------------------------- */
+/* ---- time by operator --------------------------------------------------------------------------------- */
 
 static void add_to(json_t *row, const char *key, double v)
 {
@@ -268,16 +269,13 @@ static void put_operators(const Job *j, FILE *f)
         {"predicted", "ns", UNIT_NS, false, 0},   {"of the step", "share", UNIT_PERCENT, false, 0},
         {"again", "again", UNIT_NS, false, 0},    {"measured", "measured", UNIT_NS, false, 0}};
     json_t *rows = sum_operators(j);
-    put_title(f, "Time by operator",
-              j->plan->host_bytes ? "Copies run beside kernels, so that shares add up to more than all."
-                                  : "");
-    page_table(f, rows, column, j->o->profile && j->result.seconds ? 6 : 5, ROWS);
-    fputs("</section>\n", f);
+    put_table(f, "Time by operator",
+              j->plan->host_bytes ? "Copies run beside kernels, so that shares add up to more than all." : "",
+              rows, column, j->o->profile && j->result.seconds ? 6 : 5);
     json_decref(rows);
 }
 
-/* ---- the page
- * ------------------------------------------------------------------------------------------------- */
+/* ---- the page ------------------------------------------------------------------------------------------ */
 
 static void put_notes(const json_t *report, FILE *f)
 {

@@ -25,6 +25,11 @@ typedef struct {
 /* The objects in `rows`, at most `most` of them; a script may sort them by a column. */
 void page_table(FILE *f, const json_t *rows, const Column *column, int ncolumns, size_t most);
 
+/* ---- page.c -------------------------------------------------------------------------------------------- */
+
+/* A picture in an element of that class: "wide", "narrow". */
+void page_picture(FILE *f, const Picture *p, const char *class);
+
 /* ---- page_loss.c --------------------------------------------------------------------------------------- */
 
 enum { NARROW_WIDTH = 360 }; /* of pictures for phones */

@@ -80,7 +80,7 @@ static uint32_t choose(const Job *j, Fate **out, Arena *a)
     uint32_t n, kept = 0;
     int64_t largest = 0;
     const Plan *p = j->plan;
-    PlanUses u = plan_uses(p, p->g->nout - (j->o->step.keep_grads ? j->info.ntrained : 0), a);
+    PlanUses u = plan_uses(p, job_results(j), a);
     Fate *fate = *out = plan_fates(p, &u, &n, a);
     for (uint32_t i = 0; i < n; i++)
         if (step_phase(p, &u, fate[i].step) == PHASE_FORWARD && fate[i].behind != NEVER) {

@@ -46,9 +46,7 @@ static void put_picture(const Job *j, const Series *s, uint32_t n, double width,
     Plot t = plot_begin(a, width, HEIGHT, false, "loss by step");
     plot_series(&t, (Axis){.low = (double)r->first, .high = (double)(r->first + r->steps), .label = "step"},
                 y, s, n);
-    fprintf(f, "<div class=\"%s\">\n", class);
-    picture_svg(t.p, f, false);
-    fputs("</div>\n", f);
+    page_picture(f, t.p, class);
 }
 
 void page_loss(const Job *j, FILE *f)

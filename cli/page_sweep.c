@@ -53,9 +53,7 @@ static void put_picture(const Diagram *d, double width, bool labels, const char 
     }
     Plot t = plot_begin(a, width, HEIGHT, false, d->title);
     plot_series(&t, d->x, d->y, line, d->n);
-    fprintf(f, "<div class=\"%s\">\n", class);
-    picture_svg(t.p, f, false);
-    fputs("</div>\n", f);
+    page_picture(f, t.p, class);
 }
 
 void page_sweep(const Job *j, FILE *f)

@@ -91,8 +91,7 @@ typedef struct {
 MemoryPlot plot_memory(const Job *j, double width, double height, bool headed, Arena *a);
 bool plot_write(const Job *j); /* --plot */
 
-/* ---- trace.c --------------------------------------------------------------------------------------------
- */
+/* ---- trace.c ---------------------------------------------------------------------------------------- */
 
 bool trace_write(const Job *j); /* --trace */
 

@@ -96,7 +96,7 @@ static void draw_budget(Drawing *d, int64_t budget)
 Paint *step_paints(const Job *j, Arena *a)
 {
     const Plan *p = j->plan;
-    const PlanUses u = plan_uses(p, p->g->nout - (j->o->step.keep_grads ? j->info.ntrained : 0), a);
+    const PlanUses u = plan_uses(p, job_results(j), a);
     const uint32_t *original = plan_originals(p, a);
     static const Paint of[] = {[PHASE_NONE] = PAINT_FORWARD,
                                [PHASE_FORWARD] = PAINT_FORWARD,

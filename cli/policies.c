@@ -84,8 +84,6 @@ void policies_print(FILE *f, const PolicyTable *t)
 
 /* ---- JSON --------------------------------------------------------------------------------------- */
 
-static json_t *number(double v) { return isnan(v) ? json_null() : json_real(v); }
-
 static json_t *row_json(const PolicyTable *t, const PolicyRow *r)
 {
     if (r->why)
@@ -93,8 +91,8 @@ static json_t *row_json(const PolicyTable *t, const PolicyRow *r)
     return json_pack("{s:s, s:I, s:I, s:I, s:f, s:o, s:f, s:o, s:b}", "policy", r->policy, "activation_bytes",
                      (json_int_t)r->activations, "peak_bytes", (json_int_t)r->peak, "redone",
                      (json_int_t)r->redone, t->in_ms ? "predicted_ms" : "cost", r->cost, "measured_ms",
-                     number(r->measured), "overhead", over(r->cost, t->base), "gap",
-                     number(has_gap(t, r) ? gap(t, r) : NAN), "fits", r->fits);
+                     real_json(r->measured), "overhead", over(r->cost, t->base), "gap",
+                     real_json(has_gap(t, r) ? gap(t, r) : NAN), "fits", r->fits);
 }
 
 void policies_json(const PolicyTable *t)

@@ -424,7 +424,6 @@ void report_print(const Job *j, FILE *f)
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 static json_t *text(const char *s) { return s ? text_json(s) : json_null(); }
 
 static json_t *kinds_json(const int64_t *mem)
@@ -492,7 +491,7 @@ static void set_repeats(json_t *o, const Plan *p)
         json_t *e = json_object();
         object_put(e, "kernel", text_json(r[i].label));
         object_put(e, "times", json_integer(r[i].times));
-        object_put(e, "predicted_ms", real(ns_ms(r[i].ns)));
+        object_put(e, "predicted_ms", real_json(ns_ms(r[i].ns)));
         object_put(e, "bytes", json_integer(r[i].bytes));
         array_put(a, e);
     }
@@ -515,7 +514,7 @@ static json_t *losses_json(const TrainResult *r)
 {
     json_t *a = json_array();
     for (int64_t i = 0; i < r->steps; i++)
-        array_put(a, real(r->loss[i]));
+        array_put(a, real_json(r->loss[i]));
     return a;
 }
 
@@ -523,8 +522,8 @@ static json_t *validation_json(const Job *j)
 {
     json_t *a = json_array();
     for (uint32_t i = 0; i < j->nval; i++)
-        array_put(a,
-                  json_pack("{s:I, s:o}", "step", (json_int_t)j->val_step[i], "loss", real(j->val_loss[i])));
+        array_put(a, json_pack("{s:I, s:o}", "step", (json_int_t)j->val_step[i], "loss",
+                               real_json(j->val_loss[i])));
     return a;
 }
 
@@ -537,8 +536,8 @@ static json_t *profile_json(const Job *j)
         step_label(p, s, label, sizeof label);
         json_t *o = json_object();
         object_put(o, "kernel", text_json(label));
-        object_put(o, "predicted_ms", real(ns_ms(p->step[s].cost_ns)));
-        object_put(o, "measured_ms", real(1e3 * j->result.seconds[s]));
+        object_put(o, "predicted_ms", real_json(ns_ms(p->step[s].cost_ns)));
+        object_put(o, "measured_ms", real_json(1e3 * j->result.seconds[s]));
         array_put(a, o);
     }
     return a;
@@ -551,7 +550,7 @@ static json_t *trials_json(const Job *j)
         const Trial *t = &j->trial[i];
         json_t *o = json_object();
         object_put(o, "accumulate", json_integer(t->k));
-        object_put(o, "predicted_ms", t->why ? json_null() : real(ns_ms(t->ns)));
+        object_put(o, "predicted_ms", t->why ? json_null() : real_json(ns_ms(t->ns)));
         object_put(o, "arena_bytes", t->why ? json_null() : json_integer(t->bytes));
         object_put(o, "recomputed_steps", t->why ? json_null() : json_integer(t->recomputed));
         object_put(o, "reason", text(t->why));
@@ -576,11 +575,11 @@ static void set_plan(json_t *o, const Job *j)
                p->min_feasible_bytes ? json_integer(p->min_feasible_bytes) : json_null());
     object_put(o, "memory", kinds_json(p->mem));
     object_put(o, "keep_all_memory", kinds_json(p->keep_all_mem));
-    object_put(o, "predicted_ms", real(ns_ms(p->predicted_ns)));
-    object_put(o, "keep_all_ms", real(ns_ms(p->base_ns)));
-    object_put(o, "bound_ms", real(ns_ms(p->bound_ns)));
-    object_put(o, "overhead", real(part_over(p->predicted_ns, p->base_ns)));
-    object_put(o, "lower_bound", real(part_over(p->bound_ns, p->base_ns)));
+    object_put(o, "predicted_ms", real_json(ns_ms(p->predicted_ns)));
+    object_put(o, "keep_all_ms", real_json(ns_ms(p->base_ns)));
+    object_put(o, "bound_ms", real_json(ns_ms(p->bound_ns)));
+    object_put(o, "overhead", real_json(part_over(p->predicted_ns, p->base_ns)));
+    object_put(o, "lower_bound", real_json(part_over(p->bound_ns, p->base_ns)));
     set_repeats(o, p);
     set_copies(o, p);
     object_put(o, "accumulate", json_integer(p->accumulate > 1 ? p->accumulate : 1));
@@ -590,7 +589,7 @@ static void set_plan(json_t *o, const Job *j)
     object_put(o, "precision", text(precision_of(p->g, precision)));
     object_put(o, "measured_share", share >= 0 ? json_real(share) : json_null());
     object_put(o, "threads", p->threads ? json_integer(p->threads) : json_null());
-    object_put(o, "lr", real(p->run.lr));
+    object_put(o, "lr", real_json(p->run.lr));
     object_put(o, "seed", json_integer(p->run.seed));
     object_put(o, "init", text(p->run.init));
     object_put(o, "data", text(p->run.data));
@@ -611,8 +610,8 @@ json_t *report_json(const Job *j)
         object_put(o, "trainable", trainable_json(j));
         object_put(o, "frozen", notes_json(j, true));
         memory_json(j, o);
-        object_put(o, "plan_seconds", real(j->plan_seconds));
-        object_put(o, "solve_seconds", real(j->info.solve_seconds));
+        object_put(o, "plan_seconds", real_json(j->plan_seconds));
+        object_put(o, "solve_seconds", real_json(j->info.solve_seconds));
     }
     object_put(o, "notes", notes_json(j, false));
     object_put(o, "resident_bytes", json_integer(resident_bytes()));
@@ -623,7 +622,7 @@ json_t *report_json(const Job *j)
                j->val ? json_integer(validation_job(j->val)->plan->arena_bytes) : json_null());
     object_put(o, "loss_scale", r->scale > 0 ? json_real(r->scale) : json_null());
     object_put(o, "skipped_steps", json_integer(r->skipped));
-    object_put(o, "measured_ms", r->steps ? real(1e3 * j->result.median) : json_null());
+    object_put(o, "measured_ms", r->steps ? real_json(1e3 * j->result.median) : json_null());
     if (j->o->profile && r->seconds)
         object_put(o, "profile", profile_json(j));
     object_put(o, "sweep", j->sweep ? json_incref(j->sweep->json) : json_null());

@@ -26,8 +26,6 @@ struct StepLog {
 
 /* ---- metrics -------------------------------------------------------------------------------------- */
 
-static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-
 /* Takes o over. */
 static void write_metrics(StepLog *l, json_t *o)
 {
@@ -41,10 +39,10 @@ static void write_metrics(StepLog *l, json_t *o)
 static void step_metrics(StepLog *l, int64_t step, double loss, double seconds)
 {
     double lr = learning_rate(l->j->plan->run.lr, &l->schedule, step);
-    json_t *o = json_pack("{s:I, s:o, s:o, s:o}", "step", (json_int_t)step, "loss", real(loss), "lr",
-                          real(lr), "seconds", real(seconds));
+    json_t *o = json_pack("{s:I, s:o, s:o, s:o}", "step", (json_int_t)step, "loss", real_json(loss), "lr",
+                          real_json(lr), "seconds", real_json(seconds));
     if (l->samples)
-        json_object_set_new(o, "samples_per_second", real((double)l->samples / seconds));
+        json_object_set_new(o, "samples_per_second", real_json((double)l->samples / seconds));
     write_metrics(l, o);
 }
 
@@ -155,8 +153,8 @@ static void log_step(void *user, int64_t step, double loss, double seconds)
 static void log_skipped(void *user, int64_t step, double scale)
 {
     StepLog *l = ((Job *)user)->log;
-    write_metrics(
-        l, json_pack("{s:I, s:b, s:o}", "step", (json_int_t)step, "skipped", 1, "loss_scale", real(scale)));
+    write_metrics(l, json_pack("{s:I, s:b, s:o}", "step", (json_int_t)step, "skipped", 1, "loss_scale",
+                               real_json(scale)));
     if (l->talks)
         progress_print("step %-6" PRId64
                        " skipped: its gradients overflow in fp16; the loss scale is now %g\n",
@@ -165,7 +163,7 @@ static void log_skipped(void *user, int64_t step, double scale)
 
 void steplog_validation(StepLog *l, int64_t step, double loss)
 {
-    write_metrics(l, json_pack("{s:I, s:o}", "step", (json_int_t)step, "val_loss", real(loss)));
+    write_metrics(l, json_pack("{s:I, s:o}", "step", (json_int_t)step, "val_loss", real_json(loss)));
     l->val = loss;
     if (l->talks)
         progress_print("step %-6" PRId64 " val loss %.6g\n", step, loss);

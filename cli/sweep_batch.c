@@ -82,12 +82,7 @@ static void bind_batch(Sweep *s, int64_t batch)
     Options *o = s->o;
     o->step = s->given;
     o->step.compared = true;
-    OnnxOptions *im = &o->step.import;
-    OnnxBind *b = NEW(&o->arena, OnnxBind, im->nbind + 1);
-    for (int i = 0; i < im->nbind; i++)
-        b[i] = im->bind[i];
-    b[im->nbind++] = (OnnxBind){s->symbol, batch};
-    im->bind = b;
+    set_bind(&o->step.import, s->symbol, batch, &o->arena);
 }
 
 static Way way_of(const Job *j)

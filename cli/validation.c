@@ -34,12 +34,6 @@ static void set_options(Options *v, const Options *o)
     v->step.import.inference = !o->training;
 }
 
-static bool has_loss(const Graph *g)
-{
-    const Type *t = g->nout ? val_type(g, g->out[0]) : NULL;
-    return t && dtype_is_float(t->dt) && type_count(t) == 1;
-}
-
 static bool open_data(Validation *v)
 {
     Job *j = v->job;
@@ -57,7 +51,7 @@ static bool plan_validation(Validation *v, const PassRun *how)
     Job *j = v->job;
     PassRun quiet = {.disable = how->disable};
     TRY(job_plan(j, &quiet));
-    if (!has_loss(j->plan->g))
+    if (!graph_has_loss(j->plan->g))
         return fail(&v->o.diag, "--val: the model has no loss to evaluate");
     TRY(open_data(v));
     j->blame = NULL;

@@ -146,7 +146,7 @@ bool weights_give(Job *j)
     x.updated = x.g->nupdate ? graph_updated(x.g, &j->arena) : NULL;
     for (uint32_t i = 1; i < x.g->nvals; i++) {
         Value *v = &x.g->vals[i];
-        if (v->in_model && v->kind != VAL_INPUT && v->kind != VAL_TEMP)
+        if (value_is_weight(v))
             TRY(give(&x, v));
     }
     return check_unused(&x);

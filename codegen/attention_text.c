@@ -21,8 +21,7 @@ static const Constant constant[] = {
 void attention_type(const Writer *w, const Kernel *k, const char *name, int operand)
 {
     DType dt = operand < 0 ? DT_NONE : k->operand[operand];
-    text_line(w, "#undef %s", name);
-    text_line(w, "#define %s %s", name, dtype_name[dt == DT_NONE ? DT_F32 : dt]);
+    text_define(w, name, "%s", dtype_name[dt == DT_NONE ? DT_F32 : dt]);
 }
 
 void attention_macros(const Writer *w, const Kernel *k)

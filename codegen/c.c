@@ -6,7 +6,7 @@
  *     pass 0 .. last
  *       outer reduced dimensions        row kernels with several reduced dimensions; columns;
  *                                       or the tile of a pointwise kernel that transposes
- *         vector loop                   LANES accumulators along a row | one per column
+ *         vector loop                   ROW_LANES accumulators along a row | one per column
  *       results of the pass             tree over the lanes | the columns' accumulators
  *     reduced stores
  *
@@ -47,7 +47,7 @@ static void whole_items(Printer *pr)
     for (int pass = 0; pass <= s->last; pass++) {
         c_run_pass(pr, pass);
         for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW; i++)
-            if (s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1)
+            if (sched_reduces_at(s, i, pass))
                 LINE("const %s v%u = a%u[0];", text_type(&s->ins[i]), i, i);
         c_item_values(pr, pass + 1);
         if (s->kind == SCHED_COLUMN)
@@ -64,7 +64,7 @@ static void known_results(Printer *pr, int pass)
     c_item_values(pr, 0);
     for (int level = 1; level <= pass; level++) {
         for (uint32_t i = 0; i < s->n; i++) {
-            if (!s->live[i] || !k_reduces(&s->ins[i]) || s->level[i] != level)
+            if (!sched_reduces_at(s, i, level - 1))
                 continue;
             const char *type = text_type(&s->ins[i]);
             if (s->kind == SCHED_ROW)
@@ -91,7 +91,7 @@ static void join_chunks(Printer *pr, int pass)
     const Sched *s = pr->s;
     open_work(pr, "item", pr->items);
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!s->live[i] || !k_reduces(&s->ins[i]) || s->level[i] != pass + 1)
+        if (!sched_reduces_at(s, i, pass))
             continue;
         char acc[NAME_LEN], part[NAME_LEN];
         snprintf(acc, sizeof acc, "r%u[item * %" PRId64 " + c]", i, pr->width);
@@ -122,7 +122,7 @@ static void chunk_pass(Printer *pr, int pass)
     known_results(pr, pass);
     c_run_pass(pr, pass);
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!s->live[i] || !k_reduces(&s->ins[i]) || s->level[i] != pass + 1)
+        if (!sched_reduces_at(s, i, pass))
             continue;
         LINE("for (int c = 0; c < %" PRId64 "; c++)", pr->width);
         LINE("    s%u[work * %" PRId64 " + c] = a%u[c];", i, pr->width, i);
@@ -147,7 +147,7 @@ static void chunked_items(Printer *pr)
         chunk_pass(pr, pass);
     bool stores = false;
     for (uint32_t i = 0; i < s->n; i++)
-        stores |= c_is_reduced_store(s, i);
+        stores |= sched_is_reduced_store(s, i);
     if (stores) {
         open_work(pr, "item", pr->items);
         c_item_indices(pr);
@@ -195,8 +195,7 @@ static void print_one(Printer *pr, const Kernel *k)
     pr->s = &s;
     pr->mark = NEW(&a, bool, s.n + 1);
     c_choose_loops(pr);
-    LINE("#undef REAL");
-    LINE("#define REAL %s", s.f64 ? "double" : "float");
+    text_real_type(&pr->w, k);
     if (!pr->w.keys)
         LINE("void %s(void *const *op);", pr->name);
     LINE("void %s(void *const *op%s)", pr->name, pr->w.keys ? ", const int64_t *key" : "");
@@ -238,11 +237,7 @@ static void print_dag(Printer *pr, const Kernel *k)
 
 static void print_body(Printer *pr, const Kernel *k)
 {
-    bool f64 = false;
-    for (int i = 0; i < k->noperands; i++)
-        f64 |= k->operand[i] == DT_F64;
-    LINE("#undef REAL");
-    LINE("#define REAL %s", f64 ? "double" : "float");
+    text_real_type(&pr->w, k);
     text_body(&pr->w, k, pr->name);
     LINE("void %s(void *const *op);", pr->name);
     LINE("void %s(void *const *op)", pr->name);
@@ -275,13 +270,13 @@ void kernel_print_c(const Kernel *k, const char *name, FILE *f)
         print_dag(&pr, k);
 }
 
-void kernel_print_keyless_c(const Kernel *k, FILE *f)
+void kernel_print_keyless_c(const Kernel *k, const char *name, FILE *f)
 {
     Writer w = {.f = f, .index = "int64_t", .keys = true};
     if (shared_has(k))
-        print_keyed(&w, k, "K");
+        print_keyed(&w, k, name);
     else
-        kernel_print_c(k, "K", f);
+        kernel_print_c(k, name, f);
 }
 
 void codegen_prelude_c(FILE *f)

@@ -23,10 +23,6 @@ typedef struct {
     int column_level;             /* in a column loop: the level whose values are at hand */
 } Printer;
 
-#define LINE(...) text_line(&pr->w, __VA_ARGS__)
-#define OPEN(...) text_open(&pr->w, __VA_ARGS__)
-#define CLOSE() text_close(&pr->w)
-
 /* ---- c_shape.c ---- */
 
 void c_choose_loops(Printer *pr);
@@ -44,6 +40,5 @@ void c_draw_bulk(Printer *pr);
 void c_run_pass(Printer *pr, int pass);
 /* Stores of reduced values, at the very end of an item. */
 void c_item_stores(Printer *pr);
-bool c_is_reduced_store(const Sched *s, uint32_t i);
 
 #endif

@@ -56,11 +56,6 @@ static void value(Printer *pr, uint32_t i)
         text_value(&pr->w, pr->s, (int)i, c_name, pr);
 }
 
-static bool is_plain(const KInst *in)
-{
-    return in->kind != K_STORE && !k_reduces(in);
-}
-
 /* ---- one item --------------------------------------------------------------------------------- */
 
 static uint32_t item_mask(const Sched *s)
@@ -77,7 +72,7 @@ void c_item_values(Printer *pr, int level)
     pr->here = SCOPE_ITEM;
     for (uint32_t i = 0; i < s->n; i++)
         if (s->live[i] && s->scope[i] == SCOPE_ITEM && s->level[i] == level &&
-            is_plain(&s->ins[i]))
+            sched_is_plain(&s->ins[i]))
             value(pr, i);
 }
 
@@ -128,7 +123,7 @@ void c_column_values(Printer *pr, int level)
     memset(pr->mark, 0, s->n * sizeof *pr->mark);
     bool any = false;
     for (uint32_t i = s->n; i-- > 0;) {
-        bool mine = s->live[i] && s->scope[i] == SCOPE_COLUMN && is_plain(&s->ins[i]) &&
+        bool mine = s->live[i] && s->scope[i] == SCOPE_COLUMN && sched_is_plain(&s->ins[i]) &&
                     s->level[i] == level;
         pr->mark[i] |= mine;
         any |= mine;
@@ -145,9 +140,9 @@ void c_column_values(Printer *pr, int level)
     open_columns(pr, true);
     for (uint32_t i = 0; i < s->n; i++) {
         bool mine = s->scope[i] == SCOPE_COLUMN && s->level[i] == level;
-        if (pr->mark[i] && is_plain(&s->ins[i]) && (mine || s->scope[i] == SCOPE_VECTOR))
+        if (pr->mark[i] && sched_is_plain(&s->ins[i]) && (mine || s->scope[i] == SCOPE_VECTOR))
             value(pr, i);
-        if (pr->mark[i] && mine && is_plain(&s->ins[i]))
+        if (pr->mark[i] && mine && sched_is_plain(&s->ins[i]))
             LINE("t%u[c] = v%u;", i, i);
     }
     CLOSE();
@@ -162,7 +157,7 @@ static void vector_body(Printer *pr, int pass, const char *acc)
     char v[NAME_LEN], a[NAME_LEN];
     pr->here = SCOPE_VECTOR;
     for (uint32_t i = 0; i < s->n; i++)
-        if (pr->mark[i] && is_plain(&s->ins[i]) && s->scope[i] == SCOPE_VECTOR) {
+        if (pr->mark[i] && sched_is_plain(&s->ins[i]) && s->scope[i] == SCOPE_VECTOR) {
             value(pr, i);
             if (s->saved[i])
                 LINE("b%u[i%d] = v%u;", i, s->vec, i);
@@ -185,7 +180,7 @@ static void outer_values(Printer *pr)
     const Sched *s = pr->s;
     pr->here = SCOPE_OUTER;
     for (uint32_t i = 0; i < s->n; i++)
-        if (pr->mark[i] && is_plain(&s->ins[i]) && s->scope[i] == SCOPE_OUTER)
+        if (pr->mark[i] && sched_is_plain(&s->ins[i]) && s->scope[i] == SCOPE_OUTER)
             value(pr, i);
 }
 
@@ -252,7 +247,7 @@ static bool begin_pass(Printer *pr, int pass)
     bool reduces = false;
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        if (!s->live[i] || !k_reduces(in) || s->level[i] != pass + 1)
+        if (!sched_reduces_at(s, i, pass))
             continue;
         int64_t n = s->kind == SCHED_ROW ? pr->lanes : pr->width;
         LINE("%s a%u[%" PRId64 "];", text_type(in), i, n);
@@ -293,15 +288,9 @@ void c_run_pass(Printer *pr, int pass)
     while (loops-- > 0)
         CLOSE();
     for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW; i++)
-        if (s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1)
+        if (sched_reduces_at(s, i, pass))
             LINE("TREE(%s, a%u, %d);", tree_op(&s->ins[i]), i, pr->lanes);
     sched_read_back(s, pass, NULL);
-}
-
-/* Stores of reduced values, at the very end of an item. */
-bool c_is_reduced_store(const Sched *s, uint32_t i)
-{
-    return s->ins[i].kind == K_STORE && s->red && !(s->dep[i] & s->red);
 }
 
 void c_item_stores(Printer *pr)
@@ -310,7 +299,7 @@ void c_item_stores(Printer *pr)
     memset(pr->mark, 0, s->n * sizeof *pr->mark);
     bool column = false;
     for (uint32_t i = s->n; i-- > 0;) {
-        bool mine = c_is_reduced_store(s, i) && s->scope[i] != SCOPE_ITEM;
+        bool mine = sched_is_reduced_store(s, i) && s->scope[i] != SCOPE_ITEM;
         column |= mine;
         pr->mark[i] |= mine;
         bool inner = mine || (s->scope[i] == SCOPE_VECTOR && s->level[i] == 0);
@@ -321,7 +310,7 @@ void c_item_stores(Printer *pr)
         open_columns(pr, true);
         pr->here = SCOPE_VECTOR;
         for (uint32_t i = 0; i < s->n; i++)
-            if (pr->mark[i] && is_plain(&s->ins[i]) && s->scope[i] == SCOPE_VECTOR)
+            if (pr->mark[i] && sched_is_plain(&s->ins[i]) && s->scope[i] == SCOPE_VECTOR)
                 value(pr, i);
         for (uint32_t i = 0; i < s->n; i++)
             if (pr->mark[i] && s->ins[i].kind == K_STORE)
@@ -330,7 +319,7 @@ void c_item_stores(Printer *pr)
     }
     pr->here = SCOPE_ITEM;
     for (uint32_t i = 0; i < s->n; i++)
-        if (c_is_reduced_store(s, i) && s->scope[i] == SCOPE_ITEM)
+        if (sched_is_reduced_store(s, i) && s->scope[i] == SCOPE_ITEM)
             text_store(&pr->w, s, (int)i, c_name, pr);
 }
 

@@ -4,7 +4,7 @@
 #include "c_int.h"
 
 enum {
-    LANES = 64,          /* accumulators along a row */
+    ROW_LANES = 64,      /* accumulators along a row */
     COLUMNS = 256,       /* columns of a block */
     FLAT_BLOCK = 4096,   /* elements of a pointwise item */
     TILE_BLOCK = 64,     /* and beside a tile */
@@ -15,8 +15,6 @@ enum {
     SCRATCH = 65536,     /* elements of partial results, all reductions together */
     HEAVY = 16,          /* simple operations in a function like exp */
 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int count_reductions(const Sched *s)
 {
@@ -64,7 +62,7 @@ void c_choose_loops(Printer *pr)
     int64_t n = s->extent[s->vec], points = s->nitem * s->nred;
     pr->blocks = pr->width = pr->tiles = 1;
     if (s->kind == SCHED_ROW) {
-        for (pr->lanes = LANES; pr->lanes > n && pr->lanes > 1;)
+        for (pr->lanes = ROW_LANES; pr->lanes > n && pr->lanes > 1;)
             pr->lanes /= 2;
     } else {
         pr->width = s->kind == SCHED_COLUMN ? COLUMNS : s->tile >= 0 ? TILE_BLOCK : FLAT_BLOCK;

@@ -7,19 +7,22 @@
 #ifndef CKC_CODEGEN_H
 #define CKC_CODEGEN_H
 
-#include "../ir/file.h"
-#include "../ir/program.h"
+#include "ir/file.h"
+#include "ir/program.h"
 
 /* Errors stay in the file: ferror(). */
+typedef void KernelPrint(const Kernel *k, const char *name, FILE *f);
+/* The text under a fixed name: equal for equal kernels.  The caller frees it. */
+char *kernel_print_text(KernelPrint *print, const Kernel *k);
 
 /* ---- C (c.c): void NAME(void *const *op), op[i] = operand i of the kernel ------- */
 
 void codegen_prelude_c(FILE *f); /* printed once, before the first kernel */
 /* The prelude, and functions that several of k[0..n) call. */
 void codegen_shared_c(FILE *f, const Kernel *const *k, int n);
-void kernel_print_c(const Kernel *k, const char *name, FILE *f);
+KernelPrint kernel_print_c;
 /* The same text for kernels that differ only in the keys of their random draws. */
-void kernel_print_keyless_c(const Kernel *k, FILE *f);
+KernelPrint kernel_print_keyless_c;
 
 /* Prelude and the distinct kernels among k[0..n), named ck_0, ck_1, ...: kernel i runs as
  * ck_<func_of_kernel[i]>.  Returns the number of functions. */
@@ -54,7 +57,7 @@ void codegen_torch(FILE *f, const Plan *p, uint32_t results);
 /* Printed once, before the first kernel: all of it, or what k[0..n) need. */
 void codegen_prelude_cuda(FILE *f);
 void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n);
-void kernel_print_cuda(const Kernel *k, const char *name, FILE *f);
+KernelPrint kernel_print_cuda;
 int codegen_cuda(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 
 /* A kernel of several calls takes a table of their operands and keys by value (prelude/cuda.h), and has one

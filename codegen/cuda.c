@@ -204,46 +204,10 @@ void cuda_name_of(const void *ctx, int v, char buf[NAME_LEN])
         snprintf(buf, NAME_LEN, "v%d", v);
 }
 
-bool cuda_is_plain(const KInst *in) { return in->kind < K_SUM; }
-
-bool cuda_reduces_at(const Sched *s, uint32_t i, int pass)
-{
-    return s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1;
-}
-
 const char *cuda_reduction(const KInst *in)
 {
     static const char *const op[] = {[K_SUM] = "sum", [K_MAX] = "max", [K_MIN] = "min", [K_PROD] = "prod"};
     return op[in->kind];
-}
-
-void cuda_free_values(Printer *pr, int level)
-{
-    const Sched *s = pr->s;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (pr->need[i] && cuda_is_plain(&s->ins[i]) && !(s->dep[i] & s->red) && s->level[i] == level)
-            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
-}
-
-bool cuda_is_reduced_store(const Sched *s, uint32_t i)
-{
-    return s->ins[i].kind == K_STORE && s->red && !(s->dep[i] & s->red);
-}
-
-void cuda_stores(Printer *pr, bool reduced)
-{
-    const Sched *s = pr->s;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->ins[i].kind == K_STORE && cuda_is_reduced_store(s, i) == reduced)
-            text_store(&pr->w, s, (int)i, cuda_name_of, pr);
-}
-
-bool cuda_has_reduced_stores(const Sched *s)
-{
-    for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_is_reduced_store(s, i))
-            return true;
-    return false;
 }
 
 void cuda_shared_parts(Printer *pr, unsigned n)
@@ -334,8 +298,7 @@ static void print_dag(Printer *pr, const Kernel *k)
         if (s.ins[i].kind == K_STORE)
             stored[s.ins[i].operand] = true;
     pr->w.index = index_type(&s);
-    LINE("#undef REAL");
-    LINE("#define REAL %s", s.f64 ? "double" : "float");
+    text_real_type(&pr->w, k);
     for (pr->phase = 0; pr->phase < pr->launches.n; pr->phase++) {
         pr->launch = pr->launches.phase[pr->phase];
         signature(pr, k, stored);
@@ -361,16 +324,13 @@ static void print_items(Printer *pr, const Kernel *k)
 static void print_body(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
-    bool *stored = NEW(&a, bool, k->noperands + 1), f64 = false;
+    bool *stored = NEW(&a, bool, k->noperands + 1);
     const OwnText *own = own_text(k);
     int results = !own ? k->noperands : own->results ? own->results(k) : 1; /* other texts decide */
-    for (int i = 0; i < k->noperands; i++) {
-        f64 |= k->operand[i] == DT_F64;
+    for (int i = 0; i < k->noperands; i++)
         stored[i] = i >= k->noperands - results;
-    }
     pr->launches = body_launch(k);
-    LINE("#undef REAL");
-    LINE("#define REAL %s", f64 ? "double" : "float");
+    text_real_type(&pr->w, k);
     if (!own)
         text_body(&pr->w, k, pr->name);
     else if (own->prelude)
@@ -419,9 +379,11 @@ int64_t cuda_choose_texts(Launches *l, const uint32_t *first, const Plan *p, boo
         for (uint32_t i = first[s]; i < first[s + 1]; i++) {
             const Kernel **k = &l->kernel[l->launch[i].kernel];
             const char *choice = p->step[s].choice ? p->step[s].choice : "";
-            bool copies = l->launch[i].copy, small = !copies && strcmp(choice, cuda_small_tiles) == 0;
-            bool groups = !copies && wgmma && strcmp(choice, cuda_wgmma) == 0 && kernel_cuda_has_wgmma(*k);
-            bool large = !copies && !small && !groups && kernel_cuda_wants_small_tiles(*k, shared);
+            if (l->launch[i].copy)
+                continue;
+            bool small = strcmp(choice, cuda_small_tiles) == 0;
+            bool groups = wgmma && strcmp(choice, cuda_wgmma) == 0 && kernel_cuda_has_wgmma(*k);
+            bool large = !small && !groups && kernel_cuda_wants_small_tiles(*k, shared);
             if (!small && !groups && !large)
                 continue;
             Kernel *chosen = NEW(l->arena, Kernel, 1);

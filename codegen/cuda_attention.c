@@ -19,9 +19,7 @@ typedef struct {
     int own, other, warps, split; /* split: blocks share the columns of a result */
 } Tiles;
 
-static bool is_half(const Kernel *k) { return k->operand[0] == DT_BF16 || k->operand[0] == DT_F16; }
-
-static int64_t limit(int64_t x, int64_t most) { return x < most ? x : most; }
+static bool is_half(const Kernel *k) { return dtype_is_half(k->operand[0]); }
 
 bool cuda_attention_has(const Kernel *k)
 {
@@ -127,7 +125,7 @@ static int64_t shared_of(const Kernel *k, Part part, const Tiles *t)
 static void halve_own(Tiles *t)
 {
     t->own /= 2;
-    t->warps = (int)limit(t->warps, t->own / ROW_TILE);
+    t->warps = t->warps < t->own / ROW_TILE ? t->warps : t->own / ROW_TILE;
 }
 
 /* Half the rows, and warps, while that holds all that there are, or where tiles are to be small. */
@@ -152,8 +150,6 @@ static Tiles tiles_for(const Kernel *k, Part part)
 /* ---- launches ------------------------------------------------------------------------------- */
 
 static int64_t lines(const Kernel *k) { return k->p[P_BATCH] * k->p[P_HEADS] * k->p[P_ROWS]; }
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t grid_of(const Kernel *k, Part part, const Tiles *t)
 {
@@ -196,37 +192,31 @@ CudaLaunch cuda_attention_launch(const Kernel *k)
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-static void define(const Writer *w, const char *name, int64_t value)
-{
-    text_line(w, "#undef %s", name);
-    text_line(w, value < 0 ? "#define %s (%" PRId64 ")" : "#define %s %" PRId64, name, value);
-}
-
 static void definitions(const Writer *w, const Kernel *k, Part part)
 {
     Tiles t = tiles_for(k, part);
     attention_macros(w, k);
     attention_type(w, k, "A_GRADIENT_TYPE", part == FORWARD ? 0 : GRADIENT);
-    define(w, "A_ROWS", k->p[P_ROWS]); /* these count in int, 32 bits */
-    define(w, "A_COLS", k->p[P_COLS]);
-    define(w, "A_SIZE", k->p[P_SIZE]);
-    define(w, "A_RIGHT", k->p[P_RIGHT]);
-    define(w, "A_LEFT", k->p[P_LEFT]);
+    text_int(w, "A_ROWS", k->p[P_ROWS]); /* these count in int, 32 bits */
+    text_int(w, "A_COLS", k->p[P_COLS]);
+    text_int(w, "A_SIZE", k->p[P_SIZE]);
+    text_int(w, "A_RIGHT", k->p[P_RIGHT]);
+    text_int(w, "A_LEFT", k->p[P_LEFT]);
     for (Part i = FORWARD; i <= BIASES; i++)
-        define(w, part_name[i], i);
-    define(w, "A_PART", part);
-    define(w, "A_BYTES", is_half(k) ? 2 : 4);
-    define(w, "A_WHOLE", !k->unaligned && k->p[P_SIZE] * (is_half(k) ? 2 : 4) % 16 == 0);
-    define(w, "A_EVEN", !k->unaligned && k->p[P_SIZE] % 2 == 0);
-    define(w, "A_WGMMA", k->wgmma);
-    define(w, "A_D", t.columns);
-    define(w, "A_OWN", t.own);
-    define(w, "A_OTHER", t.other);
-    define(w, "A_WARPS", t.warps);
-    define(w, "A_SPLIT", t.split);
-    define(w, "A_PLAIN", is_plain(k));
-    define(w, "A_CAPPED", k->q[Q_CAP] > 0);
-    define(w, "A_DROPPED", (int64_t)ceil((double)(float)k->q[Q_DROP_BELOW] * (1 << 24)));
+        text_int(w, part_name[i], i);
+    text_int(w, "A_PART", part);
+    text_int(w, "A_BYTES", is_half(k) ? 2 : 4);
+    text_int(w, "A_WHOLE", !k->unaligned && k->p[P_SIZE] * (is_half(k) ? 2 : 4) % 16 == 0);
+    text_int(w, "A_EVEN", !k->unaligned && k->p[P_SIZE] % 2 == 0);
+    text_int(w, "A_WGMMA", k->wgmma);
+    text_int(w, "A_D", t.columns);
+    text_int(w, "A_OWN", t.own);
+    text_int(w, "A_OTHER", t.other);
+    text_int(w, "A_WARPS", t.warps);
+    text_int(w, "A_SPLIT", t.split);
+    text_int(w, "A_PLAIN", is_plain(k));
+    text_int(w, "A_CAPPED", k->q[Q_CAP] > 0);
+    text_int(w, "A_DROPPED", (int64_t)ceil((double)(float)k->q[Q_DROP_BELOW] * (1 << 24)));
 }
 
 /* Without being told that one block is enough ptxas aims at 128 registers, which tiles that do more to scores
@@ -240,10 +230,8 @@ static const char *least_blocks(const Kernel *k, Part part)
 static void print_part(Writer *w, const Kernel *k, const char *name, Part part, CudaPhase phase)
 {
     int n = k->noperands + (part == QUERIES || part == KEYS); /* and the workspace */
-    text_line(w, "#undef AT");
-    text_line(w, "#define AT(name) %s_##name", name);
-    text_line(w, "#undef A_KEY");
-    text_line(w, "#define A_KEY ((int64_t)op[%d]) /* of dropout */", n);
+    text_define(w, "AT(name)", "%s_##name", name);
+    text_define(w, "A_KEY", "((int64_t)op[%d]) /* of dropout */", n);
     definitions(w, k, part);
     text_prelude(w->f, prelude_attention_tile);
     text_prelude(w->f, part == FORWARD ? prelude_attention_forward : prelude_attention_backward);
@@ -267,8 +255,7 @@ void cuda_attention_print(Writer *w, const Kernel *k, const char *name)
     Part part[CUDA_PHASES];
     char buf[CUDA_NAME];
     int n = parts_of(k, part);
-    text_line(w, "#undef REAL");
-    text_line(w, "#define REAL float");
+    text_real_type(w, k);
     for (int i = 0; i < n; i++)
         print_part(w, k, cuda_phase_name(name, i, buf), part[i], phase_of(k, part[i]));
 }

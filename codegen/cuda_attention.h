@@ -1,7 +1,6 @@
 /* cuda_attention.h -- attention and its gradients as CUDA C in tiles (prelude/attention_tile.h). */
 #ifndef CKC_CUDA_ATTENTION_H
 #define CKC_CUDA_ATTENTION_H
-#include "codegen.h"
 #include "text.h"
 
 /* Is it attention in a type and shape that has such a text?  Not in f64, nor with a gradient of a bias that

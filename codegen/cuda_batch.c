@@ -4,7 +4,6 @@
  * kernels, each of which takes as long as its launch.  The launch of a batch has a table of their operands
  * and keys, such as sizes, as its argument, and so many times the blocks of the largest. */
 #include "codegen.h"
-#include "ir/mem.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,12 +44,7 @@ static const Kernel *kernel_of(const Program *p, uint32_t step)
 
 static char *text_of(const Program *p, uint32_t step)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = mem_stream(&text, &size);
-    kernel_print_cuda(kernel_of(p, step), "K", f);
-    mem_stream_end(f);
-    return text;
+    return kernel_print_text(kernel_print_cuda, kernel_of(p, step));
 }
 
 /* Steps [from, to) that are calls like the first, and independent. */

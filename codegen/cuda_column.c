@@ -54,7 +54,7 @@ static void free_values(Printer *pr, int level)
     bool any = false;
     memset(pr->mark, 0, s->n * sizeof *pr->mark);
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!pr->need[i] || !cuda_is_plain(&s->ins[i]) || (s->dep[i] & s->red) || s->level[i] != level)
+        if (!pr->need[i] || !sched_is_plain(&s->ins[i]) || (s->dep[i] & s->red) || s->level[i] != level)
             continue;
         pr->mark[i] = in_chunk(s, i) && s->ins[i].kind != K_CONST;
         any |= pr->mark[i];
@@ -204,14 +204,9 @@ static void join(Printer *pr, uint32_t i)
              in->type == KT_REAL ? "part" : "part_int", pr->v.width, pr->columns.lanes);
 }
 
-static bool walks(const Printer *pr, uint32_t i)
-{
-    return pr->mark[i] && cuda_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
-}
-
 static bool loads_chunk(const Printer *pr, uint32_t i)
 {
-    return walks(pr, i) && pr->s->ins[i].kind == K_LOAD && pr->v.wide[i];
+    return cuda_walks(pr, i) && pr->s->ins[i].kind == K_LOAD && pr->v.wide[i];
 }
 
 static void row_of_chunks(Printer *pr, int pass)
@@ -220,7 +215,7 @@ static void row_of_chunks(Printer *pr, int pass)
     char v[NAME_LEN];
     text_unpack(&pr->w, s, "r", s->red);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && !in_chunk(s, i))
+        if (cuda_walks(pr, i) && !in_chunk(s, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++)
         if (loads_chunk(pr, i) && !pr->rows.held[i]) {
@@ -230,10 +225,10 @@ static void row_of_chunks(Printer *pr, int pass)
     chunk_begin(pr, pr->mark);
     chunk_open(pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && in_chunk(s, i))
+        if (cuda_walks(pr, i) && in_chunk(s, i))
             chunk_value(pr, i);
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass)) {
+        if (sched_reduces_at(s, i, pass)) {
             cuda_name_of(pr, s->ins[i].arg[0], v);
             deviates(pr, i) ? add_deviation(pr, i, v) : accumulate(pr, i, v);
         }
@@ -258,7 +253,7 @@ static int rows_in_flight(const Printer *pr)
     const Sched *s = pr->s;
     int bytes = 0;
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && s->ins[i].kind == K_LOAD && in_chunk(s, i))
+        if (cuda_walks(pr, i) && s->ins[i].kind == K_LOAD && in_chunk(s, i))
             bytes += pr->v.width * dtype_size[s->k->operand[s->ins[i].operand]];
     /* One or two operands leave registers for more. */
     int most = stores_rows(pr) && bytes <= FLIGHT_BYTES / 2 ? 2 * FLIGHT_BYTES : FLIGHT_BYTES;
@@ -271,7 +266,7 @@ static void row_of_place(Printer *pr)
 {
     bool back = pr->pass > 0;
     for (uint32_t i = 0; i < pr->s->n; i++)
-        back &= !cuda_reduces_at(pr->s, i, pr->pass);
+        back &= !sched_reduces_at(pr->s, i, pr->pass);
     LINE(back ? "const %s r = from + to - 1 - place;" : "const %s r = place;", pr->w.index);
 }
 
@@ -332,7 +327,7 @@ static void run_pass(Printer *pr, int pass)
     const Sched *s = pr->s;
     pr->pass = pass;
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass)) {
+        if (sched_reduces_at(s, i, pass)) {
             start(pr, i);
             if (deviates(pr, i))
                 start_deviation(pr, i);
@@ -341,7 +336,7 @@ static void run_pass(Printer *pr, int pass)
     sched_vector_set(s, pass, pr->mark);
     walk_rows(pr, pass);
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass))
+        if (sched_reduces_at(s, i, pass))
             join(pr, i);
     sched_read_back(s, pass, pr->v.wide);
 }
@@ -363,7 +358,7 @@ static void store_partials(Printer *pr, int pass)
     char at[256];
     OPEN(whole_tiles(pr) ? "if (threadIdx.x < %d)" : "if (threadIdx.x < %d && inside)", pr->columns.lanes);
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass)) {
+        if (sched_reduces_at(s, i, pass)) {
             for (int m = 0; m <= deviates(pr, i); m++) {
                 partial_address(pr, i, m, "slice", at);
                 LINE("wide_copy(%s, %c%u, %d * sizeof(%s));", at, m ? 'm' : 'c', i, pr->v.width,
@@ -400,7 +395,7 @@ static void column_stores(Printer *pr)
 static void reduced_stores(Printer *pr)
 {
     for (uint32_t i = 0; i < pr->s->n; i++)
-        pr->mark[i] = cuda_is_reduced_store(pr->s, i);
+        pr->mark[i] = sched_is_reduced_store(pr->s, i);
     column_stores(pr);
 }
 
@@ -409,7 +404,7 @@ static void stores_of(Printer *pr, uint32_t r)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
-        pr->mark[i] = cuda_is_reduced_store(s, i) && s->ins[i].arg[0] == (int)r;
+        pr->mark[i] = sched_is_reduced_store(s, i) && s->ins[i].arg[0] == (int)r;
     column_stores(pr);
 }
 
@@ -465,7 +460,7 @@ static void join_partials(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!cuda_reduces_at(s, i, pass) || !pr->need[i])
+        if (!sched_reduces_at(s, i, pass) || !pr->need[i])
             continue;
         start(pr, i);
         if (deviates(pr, i)) {

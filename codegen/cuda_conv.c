@@ -1,5 +1,4 @@
-/* cuda_conv.c -- convolutions as CUDA C: which text (prelude/conv*.h) a kernel has, its tiles and launches.
- */
+/* cuda_conv.c -- convolutions as CUDA C: which text (prelude/conv*.h) a kernel has, tiles, launches. */
 #include "cuda_int.h"
 #include "cuda_conv.h"
 #include "ir/integer.h"
@@ -286,18 +285,6 @@ CudaLaunch cuda_conv_launch(const Kernel *k)
 
 /* ---- text --------------------------------------------------------------------------------- */
 
-static void define(const Writer *w, const char *name, int64_t v)
-{
-    text_line(w, "#undef %s", name);
-    text_line(w, "#define %s %" PRId64, name, v);
-}
-
-static void define_name(const Writer *w, const char *name, const char *prefix, const char *v)
-{
-    text_line(w, "#undef %s", name);
-    text_line(w, "#define %s %s%s", name, prefix, v);
-}
-
 static void define_conv(const Writer *w, const Conv *c)
 {
     const struct {
@@ -313,20 +300,18 @@ static void define_conv(const Writer *w, const Conv *c)
                   {"CONV_STAGES", STAGES},    {"CONV_COPY_ROWS", c->copy_rows},
                   {"CONV_LANES", c->lanes}};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
-        define(w, number[i].name, number[i].v);
-    text_line(w, "#undef CONV_JUMP");
-    text_line(w, "#define CONV_JUMP %" PRId64 ", %" PRId64 ", %" PRId64, c->jump[0], c->jump[1], c->jump[2]);
-    define_name(w, "CONV_T", "", text_element(c->dt));
-    define_name(w, "CONV_Y", "", text_element(c->out));
-    define_name(w, "CONV_LOAD", "LD_", dtype_name[c->dt]);
-    define_name(w, "CONV_STORE", "ST_", dtype_name[c->out]);
-    define_name(w, "CONV_INDEX", "", c->far ? "int64_t" : "int");
-    text_line(w, "#undef CONV_MMA");
+        text_int(w, number[i].name, number[i].v);
+    text_define(w, "CONV_JUMP", "%" PRId64 ", %" PRId64 ", %" PRId64, c->jump[0], c->jump[1], c->jump[2]);
+    text_define(w, "CONV_T", "%s", text_element(c->dt));
+    text_define(w, "CONV_Y", "%s", text_element(c->out));
+    text_define(w, "CONV_LOAD", "LD_%s", dtype_name[c->dt]);
+    text_define(w, "CONV_STORE", "ST_%s", dtype_name[c->out]);
+    text_define(w, "CONV_INDEX", c->far ? "int64_t" : "int");
     if (c->wgmma)
-        text_line(w, "#define CONV_MMA wgmma_%s%s_n%d", c->kind == WEIGHTS ? "turned_" : "",
-                  dtype_name[c->dt], c->tm == WGMMA_ROWS ? (int)c->tn / 2 : (int)c->tn);
+        text_define(w, "CONV_MMA", "wgmma_%s%s_n%d", c->kind == WEIGHTS ? "turned_" : "", dtype_name[c->dt],
+                    c->tm == WGMMA_ROWS ? (int)c->tn / 2 : (int)c->tn);
     else
-        text_line(w, "#define CONV_MMA mma_%s", dtype_name[c->dt]);
+        text_define(w, "CONV_MMA", "mma_%s", dtype_name[c->dt]);
 }
 
 /* "GLOBAL void ... NAME(operands, workspace) { SHARED_BYTES; call; }" */
@@ -370,8 +355,7 @@ void cuda_conv_print(Writer *w, const Kernel *k, const char *name)
     conv_of(&c, k);
     text_parameters(w, k);
     define_conv(w, &c);
-    text_line(w, "#undef AT");
-    text_line(w, "#define AT(of) %s_##of", name);
+    text_define(w, "AT(of)", "%s_##of", name);
     text_prelude(w->f, prelude_conv);
     text_prelude(w->f, c.direct ? prelude_conv_direct : prelude_conv_tiles);
     CudaLaunch l = cuda_conv_launch(k);

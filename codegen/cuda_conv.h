@@ -1,7 +1,6 @@
 /* cuda_conv.h -- convolutions as CUDA C by hand, for f32 and 16-bit operands. */
 #ifndef CKC_CUDA_CONV_H
 #define CKC_CUDA_CONV_H
-#include "codegen.h"
 #include "text.h"
 
 bool cuda_conv_has(const Kernel *k);

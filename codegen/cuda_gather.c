@@ -10,8 +10,6 @@ typedef struct {
     int64_t inner, rows, count, outer;
 } Shape;
 
-static bool is_body(const Kernel *k, const char *name) { return k->body && strcmp(k->body->name, name) == 0; }
-
 static Shape shape_of(const Kernel *k, int64_t items_per_outer)
 {
     return (Shape){k->p[0], k->p[1], k->p[2], items_per_outer ? k->items / items_per_outer : 0};
@@ -39,7 +37,7 @@ static int access_bytes(const Kernel *k, int64_t n)
 bool cuda_is_gather(const Kernel *k)
 {
     Shape s = {0};
-    if (is_body(k, "gather"))
+    if (cuda_is_body(k, "gather"))
         s = shape_of(k, k->p[2] * k->p[3]);
     return fits(&s) && k->operand[0] == k->operand[2];
 }
@@ -83,7 +81,7 @@ static int64_t bytes_of(const Kernel *k, const Shape *s)
 bool cuda_is_gather_sum(const Kernel *k)
 {
     Shape s = {0};
-    if (is_body(k, "gather_bwd"))
+    if (cuda_is_body(k, "gather_bwd"))
         s = shape_of(k, k->p[3] * k->p[4]);
     if (!fits(&s) || k->operand[0] != k->operand[2] || (k->operand[0] != DT_F32 && k->operand[0] != DT_F64))
         return false;

@@ -1,7 +1,6 @@
 /* cuda_int.h -- what the files of the CUDA printer share. */
 #ifndef CKC_CUDA_INT_H
 #define CKC_CUDA_INT_H
-#include "codegen.h"
 #include "text.h"
 #include <inttypes.h>
 #include <string.h>
@@ -70,11 +69,6 @@ typedef struct {
     int pass;         /* over the reduced dimensions, likewise */
 } Printer;
 
-#define LINE(...) text_line(&pr->w, __VA_ARGS__)
-#define OPEN(...) text_open(&pr->w, __VA_ARGS__)
-#define CLOSE() text_close(&pr->w)
-
-static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline CudaLaunch one_phase(unsigned grid, unsigned block)
 {
     return (CudaLaunch){.phase = {{grid, block, 0}}, .n = 1};
@@ -85,19 +79,21 @@ static inline unsigned blocks_for(int64_t work, int64_t per_block)
     return (unsigned)(n < 1 ? 1 : n);
 }
 
+static inline bool cuda_is_body(const Kernel *k, const char *name)
+{
+    return k->body && strcmp(k->body->name, name) == 0;
+}
+
 /* ---- cuda.c ------------------------------------------------------------------------------------- */
 
 NameFn cuda_name_of; /* ctx: a Printer */
-bool cuda_is_plain(const KInst *in); /* neither a store nor a sum or other reduction */
-bool cuda_reduces_at(const Sched *s, uint32_t i, int pass);
-const char *cuda_reduction(const KInst *in);           /* "sum" */
-void cuda_shared_parts(Printer *pr, unsigned n);       /* memory for n partial results */
-/* Values that no reduced dimension changes: those that `level` reductions make known. */
-void cuda_free_values(Printer *pr, int level);
-/* Stores of what reductions leave over, or of the whole space; for SCHED_POINT the latter. */
-void cuda_stores(Printer *pr, bool reduced);
-bool cuda_is_reduced_store(const Sched *s, uint32_t i);
-bool cuda_has_reduced_stores(const Sched *s);
+/* Is it a marked value that changes along the reduced dimensions? */
+static inline bool cuda_walks(const Printer *pr, uint32_t i)
+{
+    return pr->mark[i] && sched_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
+}
+const char *cuda_reduction(const KInst *in);     /* "sum" */
+void cuda_shared_parts(Printer *pr, unsigned n); /* memory for n partial results */
 
 /* ---- cuda_vector.c: a chunk, whose first element has index j ------------------------------------- */
 

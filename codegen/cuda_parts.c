@@ -28,7 +28,7 @@ static int64_t bytes_read(const Sched *s)
 static bool reduces_last(const Sched *s)
 {
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, s->last))
+        if (sched_reduces_at(s, i, s->last))
             return true;
     return false;
 }
@@ -109,7 +109,7 @@ void parts_need(Printer *pr)
     bool whole = pr->parts.n <= 1, ends = pr->phase == pr->launches.n - 1;
     for (uint32_t i = 0; i < s->n; i++)
         pr->need[i] = whole ? s->live[i]
-                            : sched_is_root(s, i, pr->phase) || (ends && cuda_is_reduced_store(s, i));
+                            : sched_is_root(s, i, pr->phase) || (ends && sched_is_reduced_store(s, i));
     for (uint32_t i = s->n; i-- > 0 && !whole;) {
         bool joined = k_reduces(&s->ins[i]) && s->level[i] <= pr->phase;
         for (int a = 0; a < k_nargs(&s->ins[i]) && pr->need[i] && !joined; a++)

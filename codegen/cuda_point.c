@@ -156,17 +156,25 @@ static bool in_chunk(const Printer *pr, uint32_t i)
     return pr->v.flat ? pr->s->dep[i] != 0 : pr->s->dep[i] >> pr->s->vec & 1;
 }
 
+static void element_value(Printer *pr, uint32_t i)
+{
+    const Sched *s = pr->s;
+    if (cuda_is_staged(s, i))
+        LINE("const %s v%u = LD_%s(u%u[j - c0 + e], r);", text_type(&s->ins[i]), i,
+             dtype_name[s->k->operand[s->ins[i].operand]], i);
+    else
+        chunk_value(pr, i);
+}
+
+/* Values and stores of the elements of a chunk. */
 static void chunk_text(Printer *pr)
 {
     const Sched *s = pr->s;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && s->dep[i] && !in_chunk(pr, i))
-            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     chunk_begin(pr, s->live);
     chunk_open(pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && in_chunk(pr, i))
-            chunk_value(pr, i);
+        if (s->live[i] && sched_is_plain(&s->ins[i]) && in_chunk(pr, i))
+            element_value(pr, i);
     for (uint32_t i = 0; i < s->n; i++)
         if (s->ins[i].kind == K_STORE)
             chunk_store(pr, i);
@@ -187,7 +195,7 @@ static void chunks_kernel(Printer *pr)
     if (chunks == 1) /* and reads nothing that a thread with a chunk may write */
         skip_unless(pr, "first", "return");
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && !s->dep[i])
+        if (s->live[i] && sched_is_plain(&s->ins[i]) && !s->dep[i])
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     bool any = false;
     for (uint32_t i = 0; i < s->n; i++)
@@ -203,6 +211,9 @@ static void chunks_kernel(Printer *pr)
         CLOSE();
     }
     open_chunk(pr, chunks);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->live[i] && sched_is_plain(&s->ins[i]) && s->dep[i] && !in_chunk(pr, i))
+            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     chunk_text(pr);
     CLOSE();
 }
@@ -240,37 +251,18 @@ static void stage(Printer *pr, Tile t, uint32_t i)
     CLOSE();
 }
 
-static void tile_value(Printer *pr, uint32_t i)
-{
-    const Sched *s = pr->s;
-    if (cuda_is_staged(s, i))
-        LINE("const %s v%u = LD_%s(u%u[j - c0 + e], r);", text_type(&s->ins[i]), i,
-             dtype_name[s->k->operand[s->ins[i].operand]], i);
-    else
-        chunk_value(pr, i);
-}
-
 static void tile_text(Printer *pr)
 {
     const Sched *s = pr->s;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && !in_chunk(pr, i))
+        if (s->live[i] && sched_is_plain(&s->ins[i]) && !in_chunk(pr, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++)
         if (s->live[i] && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !cuda_is_staged(s, i)) {
             chunk_declare(pr, i, 0);
             chunk_load(pr, i, "");
         }
-    chunk_begin(pr, s->live);
-    chunk_open(pr);
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->live[i] && cuda_is_plain(&s->ins[i]) && in_chunk(pr, i))
-            tile_value(pr, i);
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->ins[i].kind == K_STORE)
-            chunk_store(pr, i);
-    CLOSE();
-    chunk_end(pr, s->live);
+    chunk_text(pr);
 }
 
 /* Staged operands are read along their own rows, and used along those of the result. */

@@ -1,11 +1,8 @@
 /* cuda_pool.c -- bodies that leave the last dimension alone, or small rows of it: pools of channels-last data
- * (prelude/pool.h), and what is copied into zeros (pad, slice_bwd): 16 bytes of the result for each thread.
- */
+ * (prelude/pool.h), and what is copied into zeros (pad, slice_bwd): a thread has 16 bytes of the result. */
 #include "cuda_int.h"
 
 enum { WIDE_BYTES = 16, MOST = INT32_MAX / 2 };
-
-static bool is_body(const Kernel *k, const char *name) { return k->body && strcmp(k->body->name, name) == 0; }
 
 /* Elements of a row of n that are accessed together. */
 static int64_t width_of(const Kernel *k, int64_t n)
@@ -24,7 +21,7 @@ static Pool pool_of(const Kernel *k)
 {
     static const char *const name[] = {"max_pool", "max_pool_bwd", "avg_pool", "avg_pool_bwd"};
     Pool p = MAX_POOL;
-    while (p < NO_POOL && !is_body(k, name[p]))
+    while (p < NO_POOL && !cuda_is_body(k, name[p]))
         p++;
     return p;
 }
@@ -66,40 +63,24 @@ CudaLaunch pool_launch(const Kernel *k)
     return one_phase(blocks_for(threads_of(k, p), FLAT_THREADS), FLAT_THREADS);
 }
 
-static void define(Printer *pr, const char *name, const char *value)
-{
-    LINE("#undef %s", name);
-    LINE("#define %s %s", name, value);
-}
-
-static void define_number(Printer *pr, const char *name, int64_t value)
-{
-    char text[NAME_LEN];
-    snprintf(text, sizeof text, "%" PRId64, value);
-    define(pr, name, text);
-}
-
 void pool_prelude(Printer *pr, const Kernel *k)
 {
     Pool p = pool_of(k);
     DType type = k->operand[1]; /* of data that are read or written */
     int64_t width = width_of(k, k->p[2]);
     bool far = planes(k, p) * k->p[0] * k->p[1] * k->p[2] >= MOST || places(k, p) * k->p[2] >= MOST;
-    char access[NAME_LEN];
-    text_parameters(&pr->w, k);
-    define_number(pr, "POOL_KIND", p);
-    define_number(pr, "POOL_WIDTH", width);
+    const Writer *w = &pr->w;
+    text_parameters(w, k);
+    text_int(w, "POOL_KIND", p);
+    text_int(w, "POOL_WIDTH", width);
     if (p == MAX_POOL || p == MAX_POOL_BWD)
-        define(pr, "POOL_PLACE", text_element(k->operand[p == MAX_POOL ? 2 : 0]));
-    define(pr, "POOL_T", text_element(type));
-    define(pr, "POOL_INDEX", far ? "int64_t" : "int");
-    snprintf(access, sizeof access, "LD_%s", dtype_name[type]);
-    define(pr, "POOL_LOAD", type == DT_BF16 && width > 1 ? "bf16_of_chunk" : access);
-    snprintf(access, sizeof access, "ST_%s", dtype_name[type]);
-    define(pr, "POOL_STORE", access);
-    LINE("#undef AT");
-    LINE("#define AT(of) %s_##of", pr->name);
-    text_prelude(pr->w.f, prelude_pool);
+        text_define(w, "POOL_PLACE", "%s", text_element(k->operand[p == MAX_POOL ? 2 : 0]));
+    text_define(w, "POOL_T", "%s", text_element(type));
+    text_define(w, "POOL_INDEX", far ? "int64_t" : "int");
+    text_define(w, "POOL_LOAD", type == DT_BF16 && width > 1 ? "%s_of_chunk" : "LD_%s", dtype_name[type]);
+    text_define(w, "POOL_STORE", "ST_%s", dtype_name[type]);
+    text_define(w, "AT(of)", "%s_##of", pr->name);
+    text_prelude(w->f, prelude_pool);
 }
 
 void pool_kernel(Printer *pr, const Kernel *k)
@@ -136,10 +117,11 @@ typedef struct {
 
 static int along_of(const Kernel *k, Along *a)
 {
-    int rank = is_body(k, "pad") ? (int)k->p[0] + 1 : (int)k->p[0];
+    bool pad = cuda_is_body(k, "pad");
+    int rank = (int)k->p[0] + pad;
     for (int d = 0; d < rank; d++) {
-        const int64_t *p = is_body(k, "pad") ? d < rank - 1 ? k->p + 6 + 3 * d : k->p + 3 : k->p + 1 + 4 * d;
-        a[d] = is_body(k, "pad") ? (Along){p[2], p[1], p[0], 1} : (Along){p[0], p[3], p[1], p[2]};
+        const int64_t *p = pad ? d < rank - 1 ? k->p + 6 + 3 * d : k->p + 3 : k->p + 1 + 4 * d;
+        a[d] = pad ? (Along){p[2], p[1], p[0], 1} : (Along){p[0], p[3], p[1], p[2]};
     }
     return rank;
 }
@@ -155,8 +137,8 @@ static int64_t elements(const Along *a, int rank)
 bool cuda_is_pad(const Kernel *k)
 {
     Along a[MAX_RANK];
-    bool zeros = is_body(k, "pad") && k->p[1] == 0 && k->q[0] == 0;
-    if ((!zeros && !is_body(k, "slice_bwd")) || k->items == 0)
+    bool zeros = cuda_is_body(k, "pad") && k->p[1] == 0 && k->q[0] == 0;
+    if ((!zeros && !cuda_is_body(k, "slice_bwd")) || k->items == 0)
         return false;
     int rank = along_of(k, a);
     int64_t all = elements(a, rank);

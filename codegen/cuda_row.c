@@ -254,24 +254,19 @@ static void load_row(Printer *pr)
     CLOSE();
 }
 
-static bool walks(const Printer *pr, uint32_t i)
-{
-    return pr->mark[i] && cuda_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
-}
-
 static void element(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
     char acc[NAME_LEN], v[NAME_LEN];
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!walks(pr, i) || !along_row(s, i))
+        if (!cuda_walks(pr, i) || !along_row(s, i))
             continue;
         chunk_value(pr, i);
         if (s->saved[i])
             LINE("r%u[c][e] = v%u;", i, i);
     }
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!cuda_reduces_at(s, i, pass))
+        if (!sched_reduces_at(s, i, pass))
             continue;
         snprintf(acc, sizeof acc, "a%u", i);
         cuda_name_of(pr, s->ins[i].arg[0], v);
@@ -300,16 +295,14 @@ static bool is_there(const Printer *pr, uint32_t i, int pass)
 static void load_chunk(Printer *pr, uint32_t i, int pass)
 {
     const char *type = text_element(pr->s->k->operand[pr->s->ins[i].operand]);
+    bool kept = pr->rows.kept[i], there = kept && is_there(pr, i, pass);
     chunk_declare(pr, i, 0);
-    if (!pr->rows.kept[i] || !is_there(pr, i, pass))
+    if (!there)
         chunk_load(pr, i, "");
-    if (!pr->rows.kept[i])
+    if (!kept)
         return;
     LINE("%s *const k%u = (%s *)(kept + %" PRId64 ") + q * %d;", type, i, type, pr->rows.at[i], pr->v.width);
-    if (is_there(pr, i, pass))
-        LINE("wide_copy(u%u, k%u, sizeof u%u);", i, i, i);
-    else
-        LINE("wide_copy(k%u, u%u, sizeof u%u);", i, i, i);
+    LINE(there ? "wide_copy(u%u, k%u, sizeof u%u);" : "wide_copy(k%u, u%u, sizeof u%u);", i, i, i);
 }
 
 static void pass_loop(Printer *pr, int pass)
@@ -319,10 +312,10 @@ static void pass_loop(Printer *pr, int pass)
     sched_vector_set(s, pass, pr->mark);
     open_chunks(pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && !along_row(s, i))
+        if (cuda_walks(pr, i) && !along_row(s, i))
             text_value(&pr->w, s, (int)i, cuda_name_of, pr);
     for (uint32_t i = 0; i < s->n; i++)
-        if (walks(pr, i) && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !pr->rows.held[i])
+        if (cuda_walks(pr, i) && s->ins[i].kind == K_LOAD && pr->v.wide[i] && !pr->rows.held[i])
             load_chunk(pr, i, pass);
     chunk_begin(pr, pr->mark);
     chunk_open(pr);
@@ -345,14 +338,14 @@ static void run_pass(Printer *pr, int pass)
     pr->pass = pass;
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        if (cuda_reduces_at(s, i, pass))
+        if (sched_reduces_at(s, i, pass))
             LINE("%s a%u = %s;", text_type(in), i, text_start(in));
         if (s->saved[i] && s->level[i] == pass)
             LINE("%s r%u[%d][%d];", text_type(in), i, pr->rows.chunks, pr->v.width);
     }
     pass_loop(pr, pass);
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass))
+        if (sched_reduces_at(s, i, pass))
             join(pr, i);
 }
 
@@ -363,7 +356,7 @@ static void store_partials(Printer *pr, int pass)
     const Sched *s = pr->s;
     OPEN("if (lane == 0)");
     for (uint32_t i = 0; i < s->n; i++)
-        if (cuda_reduces_at(s, i, pass))
+        if (sched_reduces_at(s, i, pass))
             LINE("((%s *)(workspace + %" PRId64 "))[row * %" PRId64 " + slice] = v%u;", text_type(&s->ins[i]),
                  pr->parts.at[i], pr->parts.n, i);
     CLOSE();
@@ -374,7 +367,7 @@ static void join_partials(Printer *pr, int pass)
     const Sched *s = pr->s;
     char acc[NAME_LEN], v[128];
     for (uint32_t i = 0; i < s->n; i++) {
-        if (!cuda_reduces_at(s, i, pass) || !pr->need[i])
+        if (!sched_reduces_at(s, i, pass) || !pr->need[i])
             continue;
         LINE("%s a%u = %s;", text_type(&s->ins[i]), i, text_start(&s->ins[i]));
         snprintf(acc, sizeof acc, "a%u", i);
@@ -389,15 +382,30 @@ static void join_partials(Printer *pr, int pass)
 
 /* ---- the kernel --------------------------------------------------------------------------------- */
 
+/* Values that no reduced dimension changes: those that `level` reductions make known. */
+static void free_values(Printer *pr, int level)
+{
+    const Sched *s = pr->s;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (pr->need[i] && sched_is_plain(&s->ins[i]) && !(s->dep[i] & s->red) && s->level[i] == level)
+            text_value(&pr->w, s, (int)i, cuda_name_of, pr);
+}
+
 static void reduced_stores(Printer *pr)
 {
-    if (!cuda_has_reduced_stores(pr->s))
+    const Sched *s = pr->s;
+    bool any = false;
+    for (uint32_t i = 0; i < s->n; i++)
+        any |= sched_is_reduced_store(s, i);
+    if (!any)
         return;
     if (parts_of_phase(pr) > 1)
         OPEN("if (lane == 0 && slice == 0)");
     else
-        OPEN(whole_blocks(pr) ? "if (lane == 0)" : "if (lane == 0 && row < %" PRId64 ")", pr->s->nitem);
-    cuda_stores(pr, true);
+        OPEN(whole_blocks(pr) ? "if (lane == 0)" : "if (lane == 0 && row < %" PRId64 ")", s->nitem);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (sched_is_reduced_store(s, i))
+            text_store(&pr->w, s, (int)i, cuda_name_of, pr);
     CLOSE();
 }
 
@@ -405,7 +413,7 @@ static void row_text(Printer *pr)
 {
     const Sched *s = pr->s;
     begin_row(pr);
-    cuda_free_values(pr, 0);
+    free_values(pr, 0);
     load_row(pr);
     for (int pass = 0; pass <= s->last; pass++) {
         if (pr->parts.n > 1 && pass < pr->phase) {
@@ -417,7 +425,7 @@ static void row_text(Printer *pr)
                 return;
             }
         }
-        cuda_free_values(pr, pass + 1);
+        free_values(pr, pass + 1);
     }
     reduced_stores(pr);
 }

@@ -175,18 +175,6 @@ static void print_gemm_table(Emit *e)
     fprintf(e->f, "    {0}};\n");
 }
 
-/* As C has it, whose hexadecimal escapes have no end. */
-static void print_string(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++)
-        if (*s == '"' || *s == '\\' || (unsigned char)*s < ' ')
-            fprintf(f, "\\%03o", (unsigned)*s);
-        else
-            fputc(*s, f);
-    fputc('"', f);
-}
-
 /* The first output, if it is one number, is the loss. */
 static void print_loss(Emit *e)
 {
@@ -215,7 +203,7 @@ static void print_values(Emit *e)
         if (!shown[i] || at < 0)
             continue;
         fputs("    {", e->f);
-        print_string(e->f, v->name);
+        text_string(e->f, v->name);
         fprintf(e->f, ", \"%s\", \"%s\", %d, {",
                 v->kind == VAL_TEMP ? "output" : val_kind_name[v->kind], dtype_name[v->type.dt],
                 v->type.rank);

@@ -91,7 +91,7 @@ static int column_values(const Sched *s, int pass)
     for (uint32_t i = 0; i < s->n; i++) {
         bool column = (s->dep[i] >> s->vec & 1) && !(s->dep[i] & s->red);
         bool once = s->shaping[i] && s->ins[i].kind == K_LOAD && column;
-        n += cuda_reduces_at(s, i, pass) || once;
+        n += sched_reduces_at(s, i, pass) || once;
     }
     return n;
 }

@@ -5,8 +5,8 @@
  * outputs and, as NAME.next, what the step makes of each of the latter: a caller feeds them back.  Nodes
  * stand in the order of the schedule; what is recomputed is a node of its own, and values that were moved
  * to the host are where they are. */
-#include "../ir/onnx/nodes.h"
-#include "../ir/uses.h"
+#include "ir/onnx/nodes.h"
+#include "ir/uses.h"
 #include "codegen.h"
 #include <inttypes.h>
 #include <string.h>

@@ -156,6 +156,18 @@ bool sched_is_heavy(const KInst *in)
     return in->kind == K_EXPR && in->expr->cost >= EXPR_CALL;
 }
 
+bool sched_is_plain(const KInst *in) { return in->kind < K_SUM; }
+
+bool sched_reduces_at(const Sched *s, uint32_t i, int pass)
+{
+    return s->live[i] && k_reduces(&s->ins[i]) && s->level[i] == pass + 1;
+}
+
+bool sched_is_reduced_store(const Sched *s, uint32_t i)
+{
+    return s->ins[i].kind == K_STORE && s->red && !(s->dep[i] & s->red);
+}
+
 /* Row values that are costly and needed in a later pass than the one that makes them. */
 static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
 {
@@ -179,6 +191,14 @@ static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
     }
 }
 
+bool sched_is_f64(const Kernel *k)
+{
+    bool f64 = false;
+    for (int i = 0; i < k->noperands; i++)
+        f64 |= k->operand[i] == DT_F64;
+    return f64;
+}
+
 void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
 {
     *s = (Sched){.k = k, .rank = k->rank, .red = k->red, .n = k->nins};
@@ -195,8 +215,7 @@ void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
     s->early = NEW(a, bool, k->nins + 1);
     for (uint32_t i = 0; i < k->nins; i++)
         s->early[i] = kernel_stores_early(k, i);
-    for (int i = 0; i < k->noperands; i++)
-        s->f64 |= k->operand[i] == DT_F64;
+    s->f64 = sched_is_f64(k);
     merge_dims(s);
     share_values(s);
     s->vec = s->rank - 1;

@@ -16,7 +16,7 @@
 #ifndef CKC_SCHEDULE_H
 #define CKC_SCHEDULE_H
 
-#include "../ir/kernel.h"
+#include "ir/kernel.h"
 
 typedef enum { SCHED_POINT, SCHED_ROW, SCHED_COLUMN } SchedKind;
 
@@ -50,9 +50,15 @@ typedef struct {
     int64_t nitem, nred;     /* parallel points without the vector dimension; reduced points */
 } Sched;
 
+bool sched_is_f64(const Kernel *k); /* it computes in double: it has such an operand */
 /* Arrays live in a.  row_buffer: longest row (elements) of which heavy values are saved. */
 void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a);
 bool sched_is_heavy(const KInst *in); /* worth storing if needed again */
+bool sched_is_plain(const KInst *in); /* neither a store nor a sum or other reduction */
+/* Is it reduced in this pass? */
+bool sched_reduces_at(const Sched *s, uint32_t i, int pass);
+/* A store of what reductions leave over. */
+bool sched_is_reduced_store(const Sched *s, uint32_t i);
 /* What is stored of a sum of columns, behind all rows. */
 static inline bool sched_is_column_store(const Sched *s, uint32_t i)
 {

@@ -9,8 +9,6 @@
 
 /* ---- hand-written texts ----------------------------------------------------------------- */
 
-static bool is_f64(const Kernel *k) { return k->operand[0] == DT_F64; }
-
 /* Gradients are accumulated where they lie. */
 bool native_has(const Kernel *k)
 {
@@ -20,11 +18,9 @@ bool native_has(const Kernel *k)
 
 void native_print(Writer *w, const Kernel *k, const char *name)
 {
-    text_line(w, "#undef REAL");
-    text_line(w, "#define REAL %s", is_f64(k) ? "double" : "float");
+    text_real_type(w, k);
     attention_macros(w, k);
-    text_line(w, "#undef AT");
-    text_line(w, "#define AT(name) %s_##name", name);
+    text_define(w, "AT(name)", "%s_##name", name);
     text_prelude(w->f, prelude_attention_product);
     text_prelude(w->f, prelude_attention);
     text_line(w, "void %s(void *const *op, const int64_t *key) { AT(run)(op, *key); }", name);

@@ -4,7 +4,6 @@
  * function shared_HASH(operands, keys), where HASH is that of the text; a kernel is a call of it. */
 #ifndef CKC_SHARED_H
 #define CKC_SHARED_H
-#include "codegen.h"
 #include "text.h"
 
 /* Is there hand-written C for the vectors of a CPU for this kernel and its element types? */

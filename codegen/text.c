@@ -57,6 +57,17 @@ void text_prelude(FILE *f, const char *const *lines)
         fputs(*lines, f);
 }
 
+void text_string(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++)
+        if (*s == '"' || *s == '\\' || (unsigned char)*s < ' ')
+            fprintf(f, "\\%03o", (unsigned)*s);
+        else
+            fputc(*s, f);
+    fputc('"', f);
+}
+
 /* ---- names and literals ----------------------------------------------------------------- */
 
 const char *text_type(const KInst *in) { return in->type == KT_REAL ? "REAL" : "int64_t"; }
@@ -288,13 +299,10 @@ enum { BODY_OPERANDS = 13 }; /* that a text may name beyond those that there are
 /* F(k, j) and its kin name operand k by pasting: LD<k>, ST<k>. */
 static void accessors(Writer *w, const Kernel *k)
 {
-    static const char *const fn[] = {
-        "F(k, j) ((REAL)LD##k(j))", "I(k, j) ((int64_t)LD##k(j))",
-        "SETF(k, j, v) ST##k(j, (REAL)(v))", "SETI(k, j, v) ST##k(j, INT_OF(v))"};
-    for (int i = 0; i < 4; i++) {
-        text_line(w, "#undef %.*s", (int)strcspn(fn[i], "("), fn[i]);
-        text_line(w, "#define %s", fn[i]);
-    }
+    text_define(w, "F(k, j)", "((REAL)LD##k(j))");
+    text_define(w, "I(k, j)", "((int64_t)LD##k(j))");
+    text_define(w, "SETF(k, j, v)", "ST##k(j, (REAL)(v))");
+    text_define(w, "SETI(k, j, v)", "ST##k(j, INT_OF(v))");
     for (int i = 0; i < k->noperands || i < BODY_OPERANDS; i++) {
         text_line(w, "#undef LD%d", i);
         text_line(w, "#undef ST%d", i);
@@ -362,20 +370,41 @@ void text_body(Writer *w, const Kernel *k, const char *name)
     text_close(w);
 }
 
+/* ---- macros ----------------------------------------------------------------------------------- */
+
+void text_define(const Writer *w, const char *macro, const char *fmt, ...)
+{
+    va_list ap;
+    text_line(w, "#undef %.*s", (int)strcspn(macro, "("), macro);
+    fprintf(w->f, "#define %s ", macro);
+    va_start(ap, fmt);
+    vfprintf(w->f, fmt, ap);
+    va_end(ap);
+    fputc('\n', w->f);
+}
+
 void text_integer(const Writer *w, const char *name, int64_t v)
 {
     char value[NAME_LEN];
     integer(v, value);
-    text_line(w, "#undef %s", name);
-    text_line(w, "#define %s %s", name, value);
+    text_define(w, name, "%s", value);
+}
+
+void text_int(const Writer *w, const char *name, int64_t v)
+{
+    text_define(w, name, v < 0 ? "(%" PRId64 ")" : "%" PRId64, v);
 }
 
 void text_real(const Writer *w, const char *name, double v)
 {
     char value[NAME_LEN];
     real(v, value);
-    text_line(w, "#undef %s", name);
-    text_line(w, "#define %s %s", name, value);
+    text_define(w, name, "%s", value);
+}
+
+void text_real_type(const Writer *w, const Kernel *k)
+{
+    text_define(w, "REAL", sched_is_f64(k) ? "double" : "float");
 }
 
 void text_parameters(const Writer *w, const Kernel *k)
@@ -393,25 +422,23 @@ void text_parameters(const Writer *w, const Kernel *k)
 
 /* ---- lists --------------------------------------------------------------------------------------- */
 
-static char *one_kernel(const Kernel *k, const char *name,
-                        void (*print)(const Kernel *, const char *, FILE *))
+char *kernel_print_text(KernelPrint *print, const Kernel *k)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *f = mem_stream(&text, &size);
-    print(k, name, f);
+    print(k, "K", f);
     mem_stream_end(f);
     return text;
 }
 
 /* Kernels are equal when they print alike under one name.  Quadratic in distinct kernels. */
-int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel,
-                  void (*print)(const Kernel *, const char *, FILE *))
+int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel, KernelPrint *print)
 {
     char **seen = mem_new((size_t)n + 1, sizeof *seen), name[NAME_LEN];
     int count = 0;
     for (int i = 0; i < n; i++) {
-        char *text = one_kernel(k[i], "K", print);
+        char *text = kernel_print_text(print, k[i]);
         int at = 0;
         while (at < count && strcmp(seen[at], text) != 0)
             at++;

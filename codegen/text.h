@@ -2,6 +2,7 @@
 #ifndef CKC_TEXT_H
 #define CKC_TEXT_H
 
+#include "codegen.h"
 #include "schedule.h"
 
 /* Writer with indentation; a file error stays in the FILE. */
@@ -15,6 +16,12 @@ void text_line(const Writer *w, const char *fmt, ...) PRINTF(2, 3);
 void text_open(Writer *w, const char *fmt, ...) PRINTF(2, 3); /* line + " {" */
 void text_block(Writer *w);                                   /* "{" */
 void text_close(Writer *w);
+/* In functions that have a Printer *pr: its Writer's. */
+#define LINE(...) text_line(&pr->w, __VA_ARGS__)
+#define OPEN(...) text_open(&pr->w, __VA_ARGS__)
+#define CLOSE() text_close(&pr->w)
+
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 enum { NAME_LEN = 64 };
 /* Name or literal of a value, as used by an instruction: writes to buf. */
@@ -45,14 +52,18 @@ void text_body(Writer *w, const Kernel *k, const char *name);
 /* A call of it; operand i is written before, i, after: "op[", "]". */
 void text_body_call(const Writer *w, const Kernel *k, const char *name, const char *before,
                     const char *after, const char *item);
-/* A number as a macro, in place of one of that name. */
-void text_integer(const Writer *w, const char *name, int64_t v);
+/* A macro, "NAME" or "NAME(parameters)", in place of one of that name. */
+void text_define(const Writer *w, const char *macro, const char *fmt, ...) PRINTF(3, 4);
+void text_integer(const Writer *w, const char *name, int64_t v); /* of 64 bits */
+void text_int(const Writer *w, const char *name, int64_t v);
 void text_real(const Writer *w, const char *name, double v);
+void text_real_type(const Writer *w, const Kernel *k); /* REAL, which the kernel computes in */
 /* The integer parameters of a body kernel as macros P0.., its reals as Q0.. */
 void text_parameters(const Writer *w, const Kernel *k);
+/* Any bytes as a string of C or Python, without hexadecimal escapes, which have no end in C. */
+void text_string(FILE *f, const char *s);
 void text_prelude(FILE *f, const char *const *lines);
 /* Print the distinct kernels with `print`, see codegen_c. */
-int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel,
-                  void (*print)(const Kernel *, const char *, FILE *));
+int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel, KernelPrint *print);
 
 #endif

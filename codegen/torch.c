@@ -4,9 +4,10 @@
  * of torch.utils.checkpoint; in it the results of the operators are saved that the plan keeps until the
  * backward pass, told apart by module path and kind, as PyTorch knows no finer name.  What has no counterpart
  * stands in the file as comments. */
-#include "../ir/module.h"
-#include "../ir/uses.h"
+#include "ir/module.h"
+#include "ir/uses.h"
 #include "codegen.h"
+#include "text.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,18 +99,6 @@ static int by_path(const void *a, const void *b)
 
 /* ---- Python -------------------------------------------------------------------------------------------- */
 
-/* Names come from the model's file. */
-static void print_text(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++)
-        if (*s == '"' || *s == '\\' || (unsigned char)*s < 0x20)
-            fprintf(f, "\\x%02x", (unsigned char)*s);
-        else
-            fputc(*s, f);
-    fputc('"', f);
-}
-
 static const char head[] = "# What ckc's plan keeps and computes again, for torch.utils.checkpoint: "
                            "apply(model), then train as before.\n"
                            "#\n"
@@ -179,7 +168,7 @@ static void print_blocks(FILE *f, const Policy *y)
         const char *block = y->group[i].block;
         if (strcmp(block, last) != 0 && recomputes(y, block)) {
             fprintf(f, "    ");
-            print_text(f, block);
+            text_string(f, block);
             fprintf(f, ",\n");
         }
         last = block;
@@ -199,10 +188,10 @@ static void print_saved(FILE *f, const Policy *y)
             bool more = open && strcmp(open, g->path) == 0;
             fprintf(f, more ? ", " : open ? "},\n    " : "    ");
             if (!more) {
-                print_text(f, g->path);
+                text_string(f, g->path);
                 fprintf(f, ": {");
             }
-            print_text(f, g->kind);
+            text_string(f, g->kind);
             open = g->path;
         }
     }

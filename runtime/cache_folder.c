@@ -14,8 +14,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* ---- whom we trust
- * ------------------------------------------------------------------------ */
+/* ---- whom we trust ---------------------------------------------------------------------- */
 
 /* Us, root, and who owns "/" (root as a user namespace shows it). */
 static bool trusted_owner(uid_t owner)
@@ -37,8 +36,7 @@ static bool ours_alone(const struct stat *st)
     return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* ---- the way to a folder
- * ------------------------------------------------------------------- */
+/* ---- the way to a folder ---------------------------------------------------------------- */
 
 /* One step down, not through a link; the folder above is closed.  -1: errno says why. */
 static int step_down(int at, const char *name, struct stat *st)
@@ -225,8 +223,8 @@ static char *read_all(int fd, const struct stat *st)
     return NULL;
 }
 
-/* The contents without their seal, *size bytes; NULL: not ours, or not whole. */
-static char *read_sealed(int fd, size_t *size)
+/* The contents without their seal; NULL: not ours, or not whole. */
+static char *read_sealed(int fd)
 {
     struct stat st;
     char seal[SEAL + 1];
@@ -238,7 +236,6 @@ static char *read_sealed(int fd, size_t *size)
         seal_of(text, n, seal);
     if (text && memcmp(text + n, seal, SEAL) == 0) {
         text[n] = '\0';
-        *size = n;
         return text;
     }
     free(text);
@@ -258,22 +255,12 @@ static int open_file(const CacheFolder *c, const char *name)
     return fits ? open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
 }
 
-char *cache_file_read(const CacheFolder *c, const char *name, size_t *size)
-{
-    int fd = open_file(c, name);
-    char *all = fd < 0 ? NULL : read_sealed(fd, size);
-    if (fd >= 0)
-        close(fd);
-    return all;
-}
-
 CacheState cache_file_check(const CacheFolder *c, const char *name, char **text)
 {
-    size_t size;
     int fd = open_file(c, name);
     if (fd < 0)
         return errno == ENOENT ? CACHE_ABSENT : CACHE_DAMAGED;
-    char *all = read_sealed(fd, &size);
+    char *all = read_sealed(fd);
     close(fd);
     if (text)
         *text = all;
@@ -303,21 +290,25 @@ bool cache_file_seal(const char *path, Diag *d)
     return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", path, strerror(error));
 }
 
+bool cache_file_put(const char *path, const void *data, size_t n, Diag *d)
+{
+    FILE *f = fopen(path, "wx");
+    bool ok = f && fwrite(data, 1, n, f) == n;
+    int error = errno;
+    if (f && fclose(f) != 0 && ok) {
+        ok = false;
+        error = errno;
+    }
+    return ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", path, strerror(error));
+}
+
 bool cache_file_write(const CacheFolder *c, const char *name, const char *text, Diag *d)
 {
     char from[PATH_MAX + 32], to[PATH_MAX];
     Temp dir;
     TRY(cache_folder_scratch(c, &dir, d));
     snprintf(from, sizeof from, "%s/file", dir.path);
-    FILE *f = fopen(from, "wx");
-    bool written = f && fputs(text, f) >= 0;
-    int error = errno;
-    if (f && fclose(f) != 0 && written) {
-        written = false;
-        error = errno;
-    }
-    bool ok = written ? cache_file_seal(from, d)
-                      : fail_status(d, EXIT_DEVICE, "cannot write %s: %s", from, strerror(error));
+    bool ok = cache_file_put(from, text, strlen(text), d) && cache_file_seal(from, d);
     if (ok && (!file_path(c, name, to) || rename(from, to) != 0))
         ok = fail_status(d, EXIT_DEVICE, "cannot write %s/%s: %s", c->path, name, strerror(errno));
     temp_remove(&dir);

@@ -33,10 +33,9 @@ typedef enum { CACHE_FOUND, CACHE_ABSENT, CACHE_DAMAGED } CacheState;
 /* Is the file there, ours and whole?  text: NULL, or its contents are left there,
  * malloc'ed, with a zero behind them. */
 CacheState cache_file_check(const CacheFolder *c, const char *name, char **text);
-/* The contents of one that is, *size bytes and a zero behind them, malloc'ed; else NULL. */
-char *cache_file_read(const CacheFolder *c, const char *name, size_t *size);
 bool cache_file_write(const CacheFolder *c, const char *name, const char *text, Diag *d);
-/* A file in a folder for a moment: makes it private, with its hash behind it, and syncs. */
+/* In a folder for a moment: a new file; makes one private, with its hash behind it, and syncs. */
+bool cache_file_put(const char *path, const void *data, size_t n, Diag *d);
 bool cache_file_seal(const char *path, Diag *d);
 
 #endif

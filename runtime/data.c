@@ -37,8 +37,7 @@ void *data_own(DataFile *f, const Entry *e, uint64_t bytes, Diag *d)
 {
     void *p = bytes < PTRDIFF_MAX ? aligned_alloc(64, ((size_t)bytes + 64) / 64 * 64) : NULL;
     if (!p) {
-        diag_set(d, "%s: no memory for %llu bytes", e->where, (unsigned long long)bytes);
-        d->status = EXIT_DEVICE;
+        fail_status(d, EXIT_DEVICE, "%s: no memory for %llu bytes", e->where, (unsigned long long)bytes);
         return NULL;
     }
     f->owned = arena_grow(&f->arena, f->owned, f->nowned, &f->cowned, sizeof *f->owned);
@@ -129,58 +128,33 @@ bool data_type(const Entry *e, Type *t, Elem elem, int rank, const uint64_t *dim
 
 /* ---- opening ------------------------------------------------------------ */
 
-static const FileMap *map_one(DataFile *f, const char *path, Diag *d)
+/* A file that is one array, or text, goes by its own name. */
+static bool read_file(DataFile *f, const char *path, const FileMap *m, Diag *d)
 {
-    f->map = arena_grow(&f->arena, f->map, f->nmap, &f->cmap, sizeof *f->map);
-    if (!file_map(&f->map[f->nmap], path, d))
-        return NULL;
-    return &f->map[f->nmap++];
-}
-
-static bool open_npy(DataFile *f, const char *path, Diag *d)
-{
-    const FileMap *m = map_one(f, path, d);
-    if (!m)
-        return false;
-    const char *name = stem(&f->arena, path);
-    data_add(f, name, strlen(name), m)->npy = true;
-    return true;
-}
-
-static bool open_pb(DataFile *f, const char *path, Diag *d)
-{
-    const FileMap *m = map_one(f, path, d);
-    if (!m)
-        return false;
+    if (has_suffix(path, ".npz"))
+        return npz_entries(f, m, d);
+    if (has_suffix(path, ".safetensors"))
+        return safetensors_entries(f, m, d);
     const char *name = stem(&f->arena, path);
     Entry *e = data_add(f, name, strlen(name), m);
-    e->alias = e->name;
-    return tensorpb_decode(f, e, d);
-}
-
-static bool open_npz(DataFile *f, const char *path, Diag *d)
-{
-    const FileMap *m = map_one(f, path, d);
-    return m && npz_entries(f, m, d);
-}
-
-static bool open_safetensors(DataFile *f, const char *path, Diag *d)
-{
-    const FileMap *m = map_one(f, path, d);
-    return m && safetensors_entries(f, m, d);
-}
-
-static bool open_text(DataFile *f, const char *path, Diag *d)
-{
-    const FileMap *m = map_one(f, path, d);
-    if (!m)
-        return false;
-    const char *name = stem(&f->arena, path);
-    Entry *e = data_add(f, name, strlen(name), m);
+    if (has_suffix(path, ".npy"))
+        return true;
+    if (has_suffix(path, ".pb")) {
+        e->alias = e->name;
+        return tensorpb_decode(f, e, d);
+    }
     e->tensor.type = type_make(DT_U8, 1, &(int64_t){(int64_t)m->size});
     e->tensor.data = (void *)(uintptr_t)m->data;
     e->decoded = f->text = true;
     return m->size > 0 || fail(d, "%s: file is empty", path);
+}
+
+static bool open_file(DataFile *f, const char *path, Diag *d)
+{
+    f->map = arena_grow(&f->arena, f->map, f->nmap, &f->cmap, sizeof *f->map);
+    TRY(file_map(&f->map[f->nmap], path, d));
+    f->nmap++;
+    return read_file(f, path, &f->map[f->nmap - 1], d);
 }
 
 static int is_tensor(const struct dirent *x)
@@ -197,27 +171,12 @@ static bool open_folder(DataFile *f, const char *path, Diag *d)
         diag_set(d, "%s: no .pb or .npy files in this folder", path);
     for (int i = 0; i < n; i++) {
         const char *file = arena_printf(&f->arena, "%s/%s", path, name[i]->d_name);
-        ok = ok && (has_suffix(file, ".pb") ? open_pb : open_npy)(f, file, d);
+        ok = ok && open_file(f, file, d);
         free(name[i]);
     }
     if (n >= 0)
         free(name);
     return ok;
-}
-
-static bool open_any(DataFile *f, const char *path, Diag *d)
-{
-    if (file_is_folder(path))
-        return open_folder(f, path, d);
-    if (has_suffix(path, ".npz"))
-        return open_npz(f, path, d);
-    if (has_suffix(path, ".npy"))
-        return open_npy(f, path, d);
-    if (has_suffix(path, ".pb"))
-        return open_pb(f, path, d);
-    if (has_suffix(path, ".safetensors"))
-        return open_safetensors(f, path, d);
-    return open_text(f, path, d);
 }
 
 /* The first of a name counts, and names before aliases. */
@@ -235,7 +194,7 @@ DataFile *data_open(const char *path, Diag *d)
 {
     DataFile *f = mem_new(1, sizeof *f);
     f->path = arena_strndup(&f->arena, path, strlen(path));
-    if (open_any(f, path, d)) {
+    if ((file_is_folder(path) ? open_folder : open_file)(f, path, d)) {
         index_entries(f);
         return f;
     }
@@ -294,6 +253,14 @@ int data_find(const DataFile *f, const char *name)
 {
     const uint32_t *i = name_get(&f->index, name);
     return i ? (int)*i : -1;
+}
+
+int data_find_in(DataFile *f, const char *group, const char *name, int position)
+{
+    int k = data_find(f, name);
+    if (k < 0)
+        k = data_find(f, arena_printf(&f->arena, "%s/%s", group, name));
+    return k >= 0 ? k : data_find(f, arena_printf(&f->arena, "%s_%d", group, position));
 }
 
 static bool locate(DataFile *f, Entry *e, Diag *d)

@@ -31,6 +31,8 @@ int data_count(const DataFile *f);
 const char *data_name(const DataFile *f, int k);
 /* Index of an entry by its name, or by its file's name in a folder ("input_0"); -1: none. */
 int data_find(const DataFile *f, const char *name);
+/* Likewise, or in a group of entries: "input/NAME", or "input_2" by its position. */
+int data_find_in(DataFile *f, const char *group, const char *name, int position);
 /* Entry k, decoded at its first use.  The data is read-only, need not be aligned, and lives until
  * data_close(). */
 bool data_tensor(DataFile *f, int k, Tensor *t, Diag *d);

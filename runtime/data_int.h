@@ -20,7 +20,7 @@ typedef struct {
     const uint8_t *bytes;     /* as in the file */
     uint64_t stored, size;    /* bytes in the file; inflated */
     uint32_t crc;
-    bool npy, deflated, has_crc;
+    bool deflated, has_crc;
     const uint8_t *raw; /* elements as the file has them, of type elem, once tensor.type is known */
     Elem elem;          /* size 0: not known yet */
     bool decoded;       /* tensor has its elements */

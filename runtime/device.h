@@ -61,8 +61,7 @@ extern const DeviceOps fake_device;
 /* An NVIDIA GPU; whether there is one, info says. */
 extern const DeviceOps cuda_device;
 
-/* Computes nothing: writes initial values, and the inputs of steps, to the files of ExecOptions (record.c).
- */
+/* Computes nothing: writes initial values and inputs of steps to the files of ExecOptions (record.c). */
 extern const DeviceOps record_device;
 
 /* Those that plans can run on; the first is the default.  Ends with NULL. */

@@ -61,16 +61,22 @@ Tensor exec_tensor(const Executor *x, Val v)
     return t;
 }
 
+/* The host's copy of a value on the device; data NULL: the host addresses it, or it has no memory there. */
+static Tensor copy_of(const Executor *x, Val v)
+{
+    return is_mapped(x) || place(x, v) < 0 ? (Tensor){0} : exec_tensor(x, v);
+}
+
 bool exec_write(Executor *x, Val v, Diag *d)
 {
-    Tensor t = is_mapped(x) || place(x, v) < 0 ? (Tensor){0} : exec_tensor(x, v);
+    Tensor t = copy_of(x, v);
     return !t.data ||
            x->ops->write(x->on, val_space(x->plan->g, v), place(x, v), t.data, type_bytes(&t.type), d);
 }
 
 bool exec_read(Executor *x, Val v, Diag *d)
 {
-    Tensor t = is_mapped(x) || place(x, v) < 0 ? (Tensor){0} : exec_tensor(x, v);
+    Tensor t = copy_of(x, v);
     return !t.data ||
            x->ops->read(x->on, val_space(x->plan->g, v), place(x, v), t.data, type_bytes(&t.type), d);
 }

@@ -4,7 +4,7 @@
  * through views, slices and conversions, takes that operand's range: data is checked
  * against it and random data drawn from it. */
 #include "runtime_int.h"
-#include "../ir/philox.h"
+#include "ir/philox.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -87,11 +87,6 @@ static bool *values_read(const Graph *g, Arena *a)
 
 /* ---- matching arrays --------------------------------------------------- */
 
-static bool compatible(const Type *array, const Type *want)
-{
-    return dtype_is_float(array->dt) == dtype_is_float(want->dt);
-}
-
 /* Equal dimensions from `a` of x and `b` of y to the ends. */
 static bool same_tail(const Type *x, int a, const Type *y, int b)
 {
@@ -104,14 +99,12 @@ static bool same_tail(const Type *x, int a, const Type *y, int b)
 }
 
 /* few: fewer rows than a batch has will do. */
-static bool match_shape(Input *in, const char *name, const Type *want, bool few, Diag *d)
+static bool matches(Input *in, const Type *want, bool few)
 {
     const Type *t = &in->type;
-    char a[160], b[160];
     in->rows = in->period = 1;
-    if (!compatible(t, want))
-        return fail(d, "%s: the data is %s, the model wants %s", name, type_str(t, a),
-                    type_str(want, b));
+    if (dtype_is_float(t->dt) != dtype_is_float(want->dt))
+        return false;
     if (type_same_shape(t, want))
         return true;
     in->period = 0;
@@ -126,10 +119,7 @@ static bool match_shape(Input *in, const char *name, const Type *want, bool few,
         in->rows = want->dim[0];
         in->period = t->dim[0];
     }
-    if (in->period < (few ? 1 : in->rows))
-        return fail(d, "%s: the data is %s, the model wants %s", name, type_str(t, a),
-                    type_str(want, b));
-    return true;
+    return in->period >= (few ? 1 : in->rows);
 }
 
 static bool check_value(const Input *in, const char *name, const Tensor *t, int64_t k, int64_t i, Diag *d)
@@ -158,29 +148,22 @@ static bool check_values(const Feed *f, const Input *in, const char *name, Diag 
     return true;
 }
 
-/* By name, in a group of inputs (input/NAME), or by position. */
-static int find_entry(Feed *f, const char *name, int position)
-{
-    int e = data_find(f->data, name);
-    if (e < 0)
-        e = data_find(f->data, arena_printf(&f->arena, "input/%s", name));
-    if (e < 0)
-        e = data_find(f->data, arena_printf(&f->arena, "input_%d", position));
-    return e;
-}
-
 static bool bind_array(Feed *f, int k, Diag *d)
 {
     Input *in = &f->input[k];
     const char *name = graph_model_name(f->g, in->v);
+    const Type *want = val_type(f->g, in->v);
+    char is[160], model[160];
     Tensor none;
-    in->entry = find_entry(f, name, in->position);
+    in->entry = data_find_in(f->data, "input", name, in->position);
     if (in->entry < 0)
         return data_get(f->data, name, &none, d); /* lists what there is */
     in->kind = FEED_ROWS;
-    return data_shape(f->data, in->entry, &in->type, d) &&
-           match_shape(in, name, val_type(f->g, in->v), f->order == FEED_ONCE, d) &&
-           check_values(f, in, name, d);
+    TRY(data_shape(f->data, in->entry, &in->type, d));
+    if (!matches(in, want, f->order == FEED_ONCE))
+        return fail(d, "%s: the data is %s, the model wants %s", name, type_str(&in->type, is),
+                    type_str(want, model));
+    return check_values(f, in, name, d);
 }
 
 static bool is_cut(const Input *in) { return in->kind == FEED_ROWS && in->period != in->rows; }

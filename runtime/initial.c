@@ -1,9 +1,9 @@
 /* initial.c -- values before the first step: bytes of the model, or a cast of them, zeros, or drawn by
  * --init. */
 #include "runtime_int.h"
-#include "../ir/attrs.h"
-#include "../ir/file.h"
-#include "../ir/mem.h"
+#include "ir/attrs.h"
+#include "ir/file.h"
+#include "ir/mem.h"
 #include <stdlib.h>
 #include <string.h>
 

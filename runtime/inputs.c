@@ -1,6 +1,6 @@
 /* inputs.c -- which inputs of a graph the runtime makes itself, and what integer operands select from. */
 #include "runtime_int.h"
-#include "../ir/attrs.h"
+#include "ir/attrs.h"
 
 static bool is_input(const Graph *g, Val v, Type want)
 {

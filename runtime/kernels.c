@@ -17,16 +17,6 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const Keyed *)a)->key.hex, ((const Keyed *)b)->key.hex);
 }
 
-char *kernel_print_text(KernelPrint *print, const Kernel *k)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = mem_stream(&text, &size);
-    print(k, "K", f);
-    mem_stream_end(f);
-    return text;
-}
-
 /* In a fixed order, so that a set of kernels is the same source whatever the schedule. */
 static void sort_by_key(Keyed *q, const KernelTarget *t, const Kernel *const *k, int n)
 {

@@ -2,14 +2,12 @@
 #ifndef CKC_RUNTIME_KERNELS_H
 #define CKC_RUNTIME_KERNELS_H
 
-#include "ir/kernel.h"
+#include "codegen/codegen.h"
 #include "kernel_cache.h"
-
-typedef void KernelPrint(const Kernel *k, const char *name, FILE *f);
 
 /* How a device's text is printed, compiled and found again; `on` is its own. */
 typedef struct {
-    uint64_t compiler;                                      /* of kernel_key() */
+    uint64_t compiler; /* of kernel_key(), whose text is that of kernel_print_text() */
     void (*shared)(FILE *f, const Kernel *const *k, int n); /* what comes before the kernels */
     KernelPrint *print;
     void *(*find)(void *on, const KernelCache *c, const KernelKey *key, const Kernel *k,
@@ -22,7 +20,5 @@ typedef struct {
  * and added. */
 bool kernels_make(const KernelTarget *t, void *on, const KernelCache *c, const Kernel *const *k, int n,
                   void **fn, Diag *d);
-/* The text that a key is of, under a fixed name: equal for equal kernels.  The caller frees it. */
-char *kernel_print_text(KernelPrint *print, const Kernel *k);
 
 #endif

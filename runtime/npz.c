@@ -129,7 +129,7 @@ static bool entry(DataFile *f, const FileMap *m, const uint8_t *p, uint64_t have
     e->stored = stored;
     e->size = size;
     e->crc = (uint32_t)get(p + 16, 4);
-    e->has_crc = e->npy = true;
+    e->has_crc = true;
     e->deflated = method == DEFLATED;
     return true;
 }

@@ -6,13 +6,13 @@
 #ifndef CKC_RUNTIME_H
 #define CKC_RUNTIME_H
 
-#include "../ir/device.h"
-#include "../ir/plan.h"
+#include "ir/device.h"
+#include "ir/plan.h"
 #include "kernel_cache.h"
 #include "weights.h"
 #include <signal.h>
 
-/* ---- spin.c ---------------------------------------------------------------------------- */
+/* ---- cpu/spin.c ---------------------------------------------------------------------------- */
 
 /* Call first in main: bounds how long threads spin (restarts the program once). */
 void spin_bounded(char **argv);
@@ -71,10 +71,10 @@ int exec_flight(const Executor *x);
  * device and comes from there by the two functions below, which do nothing where it is no copy. */
 Tensor exec_tensor(const Executor *x, Val v);
 bool exec_write(Executor *x, Val v, Diag *d);
+bool exec_read(Executor *x, Val v, Diag *d);
 /* Other elements of a weight, and of what is loaded as a cast of it.  The host keeps those of one without
  * memory. */
 bool exec_replace(Executor *x, Val v, const void *from, Diag *d);
-bool exec_read(Executor *x, Val v, Diag *d);
 const Plan *exec_plan(const Executor *x);
 
 /* ---- inputs.c, feed.c: inputs of a step --------------------------------- */
@@ -171,6 +171,7 @@ typedef struct {
     double others;    /* share of all processors that other processes used meanwhile; 0: not asked for */
 } TrainResult;
 
+bool graph_has_loss(const Graph *g); /* is the first output one float? */
 bool train_run(Executor *x, const TrainOptions *opt, TrainResult *r, Diag *d);
 void train_result_free(TrainResult *r);
 

@@ -27,6 +27,10 @@ IndexRange index_range(const Graph *g, const Node *n, int operand);
 /* Does n hand indices on as they are? */
 bool keeps_indices(const Graph *g, const Node *n);
 
+/* ---- train.c ----------------------------------------------------------- */
+
+double median(double *v, int64_t n); /* which it sorts; 0 of none */
+
 /* ---- shuffle.c --------------------------------------------------------- */
 
 /* Element i of a random order of 0 .. n - 1, n < 2^62, which follows from seed and epoch. */

@@ -3,7 +3,7 @@
  * A Feistel network of counter-based random rounds permutes the numbers of an even count of bits; one that
  * leaves the range goes through it again until it is back (cycle walking: J. Black, P. Rogaway, Ciphers
  * with Arbitrary Finite Domains, CT-RSA 2002).  The domain is less than four times the range. */
-#include "../ir/philox.h"
+#include "ir/philox.h"
 #include "runtime_int.h"
 
 enum { ROUNDS = 6 };

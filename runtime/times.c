@@ -81,4 +81,37 @@ void table_open(Table *t, KernelCache *c, uint64_t of)
     free(text);
 }
 
+/* Steps come in the order of the commands: from where the last was found. */
+static const TimedCommand *find_command(const TimedCommand *c, uint32_t n, NodeId first, uint32_t *next)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = (*next + i) % n;
+        if (c[at].first.i == first.i) {
+            *next = at + 1;
+            return &c[at];
+        }
+    }
+    return NULL;
+}
+
+bool table_learn(Table *t, const TimedCommand *c, uint32_t ncommand, const NodeId *first,
+                 const double *seconds, uint32_t n, Diag *d)
+{
+    uint32_t next = 0, *count = mem_new(t->n + 1, sizeof *count);
+    double *sum = mem_new(t->n + 1, sizeof *sum);
+    for (uint32_t i = 0; i < n; i++) {
+        const TimedCommand *of = find_command(c, ncommand, first[i], &next);
+        if (of) {
+            sum[of->entry] += 1e9 * seconds[i];
+            count[of->entry]++;
+        }
+    }
+    for (uint32_t e = 0; e < t->n; e++)
+        if (count[e])
+            t->entry[e].ns = fmax(1, round(sum[e] / count[e]));
+    free(sum);
+    free(count);
+    return table_write(t, d);
+}
+
 void table_close(Table *t) { arena_free(&t->arena); }

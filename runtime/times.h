@@ -27,4 +27,13 @@ void table_close(Table *t);
 bool table_write(const Table *t, Diag *d);        /* atomically */
 uint32_t table_find(Table *t, XXH128_hash_t key); /* index; a new entry if there is none */
 
+/* A command whose time an entry is, by its first node. */
+typedef struct {
+    NodeId first;
+    uint32_t entry;
+} TimedCommand;
+/* Times of a run instead of those there are, as DeviceOps.learn has them; writes the table. */
+bool table_learn(Table *t, const TimedCommand *c, uint32_t ncommand, const NodeId *first,
+                 const double *seconds, uint32_t n, Diag *d);
+
 #endif

@@ -24,10 +24,9 @@ static bool set_scalars(Executor *x, const TrainOptions *o, int64_t step, int64_
            exec_write(x, in->micro, d);
 }
 
-/* The first output, if it is one float, is the loss. */
-static bool has_loss(const Plan *p)
+bool graph_has_loss(const Graph *g)
 {
-    const Type *t = p->g->nout ? val_type(p->g, p->g->out[0]) : NULL;
+    const Type *t = g->nout ? val_type(g, g->out[0]) : NULL;
     return t && dtype_is_float(t->dt) && type_count(t) == 1;
 }
 
@@ -37,13 +36,10 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Without the first, unless it is alone. */
-static double median(double *v, int64_t n)
+double median(double *v, int64_t n)
 {
     if (n == 0)
         return 0;
-    v += n > 1;
-    n -= n > 1;
     qsort(v, (size_t)n, sizeof *v, ascending);
     return (v[(n - 1) / 2] + v[n / 2]) / 2;
 }
@@ -108,7 +104,7 @@ typedef struct {
 /* The next batch of the data; behind the last of a step, the update of the parameters. */
 static bool begin_batch(Batches *b, Diag *d)
 {
-    const Plan *p = exec_plan(b->x);
+    const Graph *g = exec_plan(b->x)->g;
     int64_t step = b->o->first + b->begun / b->micro + 1, micro = b->begun % b->micro;
     int64_t batch = (step - 1) * b->micro + micro + 1;
     b->begun++;
@@ -116,7 +112,7 @@ static bool begin_batch(Batches *b, Diag *d)
            set_scalars(b->x, b->o, step, batch, micro, d) && exec_begin(b->x, d) &&
            exec_micro(b->x, b->r->seconds, d) &&
            (micro + 1 < b->micro || exec_rest(b->x, b->r->seconds, d)) &&
-           exec_end(b->x, has_loss(p) ? p->g->out[0] : (Val){0}, d);
+           exec_end(b->x, graph_has_loss(g) ? g->out[0] : (Val){0}, d);
 }
 
 static bool finish_step(Batches *b, int64_t i, Diag *d)
@@ -127,8 +123,9 @@ static bool finish_step(Batches *b, int64_t i, Diag *d)
     b->r->steps = i + 1;
     if (o->each)
         o->each(o->user, step, b->r->loss[i], b->seconds[i]);
-    return watch_scale(b->x, o, step, b->r, &skipped, d) &&
-           (!o->finite || skipped || !has_loss(exec_plan(b->x)) || check_loss(b->r->loss[i], step, d));
+    TRY(watch_scale(b->x, o, step, b->r, &skipped, d));
+    bool looks = o->finite && !skipped && graph_has_loss(exec_plan(b->x)->g);
+    return !looks || check_loss(b->r->loss[i], step, d);
 }
 
 /* For step i, of which nothing is known yet. */
@@ -205,7 +202,8 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
     bool ok = all.feed && run_steps(&all, d);
     r->others = o->others ? others_since(&start) : 0;
     feed_close(random);
-    r->median = ok ? median(all.seconds, r->steps) : 0;
+    int64_t cold = r->steps > 1; /* counts only if it is alone */
+    r->median = ok ? median(all.seconds + cold, r->steps - cold) : 0;
     if (ok)
         scale_to(r->seconds, p, r->median);
     free(all.seconds);

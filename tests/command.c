@@ -45,6 +45,12 @@ void remove_folder(void)
     remove_tree(folder);
 }
 
+void remove_clean_folder(void)
+{
+    ck_assert_int_eq(files_like("*.tmp"), 0);
+    remove_folder();
+}
+
 const char *folder_path(void) { return folder; }
 
 void make_empty_cache(void)
@@ -67,6 +73,15 @@ void remove_cache(void)
     if (cache[0])
         remove_tree(cache);
     cache[0] = 0;
+}
+
+TCase *command_case(Suite *s, const char *name)
+{
+    TCase *t = tcase_create(name);
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    suite_add_tcase(s, t);
+    return t;
 }
 
 int files_in(const char *path)
@@ -123,6 +138,13 @@ json_t *read_json(const char *path)
     json_t *j = json_load_file(path, 0, &e);
     ck_assert_msg(j != NULL, "%s: %s", path, e.text);
     return j;
+}
+
+double real_of(json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+    ck_assert_msg(json_is_number(v), "no number '%s'", key);
+    return json_number_value(v);
 }
 
 int64_t json_number(const char *path, const char *key)

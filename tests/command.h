@@ -2,6 +2,7 @@
  * run it. */
 #ifndef CKC_TESTS_COMMAND_H
 #define CKC_TESTS_COMMAND_H
+#include "tests.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,12 +14,15 @@
 /* Checked fixture: a fresh folder per test, which is its working folder. */
 void make_folder(void);
 void remove_folder(void);
+void remove_clean_folder(void); /* in which no temporary file was left */
 const char *folder_path(void); /* absolute */
 /* Unchecked fixtures: the tests of a case share a cache that starts empty, or for make_cache() that of all
  * suites of a run, if the environment names it in CKC_TEST_CACHE. */
 void make_cache(void);
 void make_empty_cache(void);
 void remove_cache(void);
+/* A case of s whose tests run ckc: both fixtures. */
+TCase *command_case(Suite *s, const char *name);
 
 int files_in(const char *folder); /* all entries */
 int files_here(void);             /* besides the files out and err, see below */
@@ -27,6 +31,7 @@ void write_bytes(const char *path, const void *data, size_t n);
 void write_text(const char *path, const char *text);
 char *read_text(const char *path); /* the caller frees it */
 json_t *read_json(const char *path);
+double real_of(json_t *o, const char *key); /* that there is */
 int64_t json_number(const char *path, const char *key); /* a member of the object in that file */
 
 /* A line for the functions below, until the next call. */

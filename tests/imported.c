@@ -41,3 +41,18 @@ bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *
             return true;
     return false;
 }
+
+ValKind kind_of(const Graph *g, const char *name)
+{
+    Val v = graph_find(g, name);
+    ck_assert_msg(v.i, "no value %s", name);
+    return g->vals[v.i].kind;
+}
+
+int params_of(const Graph *g)
+{
+    int n = 0;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        n += g->vals[i].kind == VAL_PARAM;
+    return n;
+}

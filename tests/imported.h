@@ -19,5 +19,8 @@ void release(Imported *r);
 /* Has the last import such a note, whose text has this part? */
 bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *part);
 
+ValKind kind_of(const Graph *g, const char *name); /* of a value that there is */
+int params_of(const Graph *g);                     /* how many */
+
 const char *shared(Arena *a, const char *name); /* shared_path() that lasts */
 #endif

@@ -1,7 +1,7 @@
 /* remat_cases.h -- what the tests of the solver share. */
 #ifndef CKC_TESTS_REMAT_CASES_H
 #define CKC_TESTS_REMAT_CASES_H
-#include "../passes/remat/remat.h"
+#include "passes/remat/remat.h"
 
 extern char err[REMAT_ERR]; /* of the last call that failed */
 

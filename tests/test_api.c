@@ -557,9 +557,7 @@ END_TEST
 Suite *suite_api(void)
 {
     Suite *s = suite_create("api");
-    TCase *c = tcase_create("api");
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    TCase *c = command_case(s, "api");
     tcase_add_checked_fixture(c, make_data, NULL);
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, same_bits, 0, sizeof ways / sizeof *ways);
@@ -581,6 +579,5 @@ Suite *suite_api(void)
     tcase_add_test(c, locale_with_a_comma);
     tcase_add_test(c, children_that_others_reap);
     tcase_add_test(c, installed);
-    suite_add_tcase(s, c);
     return s;
 }

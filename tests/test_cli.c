@@ -666,9 +666,7 @@ END_TEST
 Suite *suite_cli(void)
 {
     Suite *s = suite_create("cli");
-    TCase *c = tcase_create("commands");
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    TCase *c = command_case(s, "commands");
     tcase_add_test(c, sizes);
     tcase_add_test(c, usage);
     tcase_add_test(c, models);
@@ -695,6 +693,5 @@ Suite *suite_cli(void)
     tcase_add_test(c, forward);
     tcase_add_test(c, forward_of_nothing);
     tcase_add_test(c, passes);
-    suite_add_tcase(s, c);
     return s;
 }

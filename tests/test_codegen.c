@@ -244,6 +244,9 @@ START_TEST(in_place_is_the_same)
 }
 END_TEST
 
+static char *kernel_text(const Kernel *k) { return kernel_print_text(kernel_print_c, k); }
+static char *kernel_text_keyless(const Kernel *k) { return kernel_print_text(kernel_print_keyless_c, k); }
+
 /* What may lie over another operand is not promised to the compiler to lie alone. */
 START_TEST(only_lone_operands_are_restrict)
 {

@@ -211,9 +211,7 @@ END_TEST
 Suite *suite_compare(void)
 {
     Suite *s = suite_create("compare");
-    TCase *t = tcase_create("tables");
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    TCase *t = command_case(s, "tables");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, four_layers_by_hand);
     tcase_add_test(t, layers_by_field);
@@ -224,6 +222,5 @@ Suite *suite_compare(void)
     tcase_add_test(t, interrupted);
     tcase_add_test(t, no_plan_is_a_row);
     tcase_add_test(t, policies_that_are_none);
-    suite_add_tcase(s, t);
     return s;
 }

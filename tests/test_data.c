@@ -14,12 +14,6 @@
 #include "ir/philox.h"
 #include "runtime/weights.h"
 
-static void leave(void)
-{
-    ck_assert_int_eq(files_like("*.tmp"), 0);
-    remove_folder();
-}
-
 /* Open and decode everything; false with a one-line message. */
 static bool reads(const char *path, Diag *d)
 {
@@ -552,7 +546,7 @@ Suite *suite_data(void)
 {
     Suite *s = suite_create("data");
     TCase *tc = tcase_create("files");
-    tcase_add_checked_fixture(tc, make_folder, leave);
+    tcase_add_checked_fixture(tc, make_folder, remove_clean_folder);
     tcase_add_test(tc, npz_round_trip);
     tcase_add_test(tc, npz_failed_write_leaves_nothing);
     tcase_add_test(tc, npz_hostile);

@@ -570,16 +570,13 @@ Suite *suite_device(void)
     tcase_add_test(c, tables);
     tcase_add_test(c, thresholds);
     suite_add_tcase(s, c);
-    c = tcase_create("commands");
+    c = command_case(s, "commands");
     tcase_set_timeout(c, 60);
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, commands);
     tcase_add_test(c, fake);
     tcase_add_test(c, budget_holds_what_is_reserved);
     tcase_add_test(c, asks_nobody);
     tcase_add_test(c, listing);
     tcase_add_test(c, warpgroups);
-    suite_add_tcase(s, c);
     return s;
 }

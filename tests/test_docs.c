@@ -258,9 +258,7 @@ END_TEST
 Suite *suite_docs(void)
 {
     Suite *s = suite_create("docs");
-    TCase *all = tcase_create("all");
-    tcase_add_checked_fixture(all, make_folder, remove_folder);
-    tcase_add_unchecked_fixture(all, make_cache, remove_cache);
+    TCase *all = command_case(s, "all");
     tcase_set_timeout(all, 60);
     tcase_add_test(all, documents);
     tcase_add_loop_test(all, faults_are_found, 0, sizeof planted / sizeof *planted);
@@ -269,6 +267,5 @@ Suite *suite_docs(void)
     tcase_add_test(all, report_keys);
     tcase_add_test(all, output_is_current);
     tcase_add_test(all, plans_are_current);
-    suite_add_tcase(s, all);
     return s;
 }

@@ -230,13 +230,10 @@ END_TEST
 Suite *suite_emit_onnx(void)
 {
     Suite *s = suite_create("emit_onnx");
-    TCase *t = tcase_create("emit_onnx");
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    TCase *t = command_case(s, "emit_onnx");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, operators_are_standard_ones);
     tcase_add_loop_test(t, steps_are_models, 0, 3);
     tcase_add_test(t, what_is_no_model);
-    suite_add_tcase(s, t);
     return s;
 }

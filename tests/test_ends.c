@@ -311,9 +311,7 @@ END_TEST
 Suite *suite_ends(void)
 {
     Suite *s = suite_create("ends");
-    TCase *c = tcase_create("ends");
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    TCase *c = command_case(s, "ends");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, interrupted_run);
     tcase_add_test(c, a_signal_waits_for_no_validation);
@@ -328,6 +326,5 @@ Suite *suite_ends(void)
     tcase_add_test(c, json_of_a_failure);
     tcase_add_test(c, loss_not_finite);
     tcase_add_test(c, weights_not_finite);
-    suite_add_tcase(s, c);
     return s;
 }

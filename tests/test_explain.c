@@ -7,13 +7,6 @@
 #define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
 #define STEP MLP " --bind batch=64 --device fake --moves 5000 "
 
-static double number(json_t *o, const char *key)
-{
-    json_t *v = json_object_get(o, key);
-    ck_assert_msg(json_is_number(v), "no number '%s'", key);
-    return json_number_value(v);
-}
-
 static const char *string(json_t *o, const char *key)
 {
     const char *s = json_string_value(json_object_get(o, key));
@@ -43,28 +36,29 @@ START_TEST(every_result_has_a_fate)
     size_t i;
     json_array_foreach(results, i, r)
     {
-        redone += number(r, "redone");
-        bytes += number(r, "bytes");
-        paid += number(r, "paid_ms");
+        redone += real_of(r, "redone");
+        bytes += real_of(r, "bytes");
+        paid += real_of(r, "paid_ms");
         kept += strcmp(string(r, "decision"), "kept") == 0;
-        ck_assert(number(r, "until") >= number(r, "made") && number(r, "last") >= number(r, "until"));
+        ck_assert(real_of(r, "until") >= real_of(r, "made") && real_of(r, "last") >= real_of(r, "until"));
         json_t *again = json_object_get(r, "again");
-        ck_assert((number(r, "redone") > 0) == json_is_integer(again));
-        ck_assert(!json_is_integer(again) || json_integer_value(again) > number(r, "until"));
-        ck_assert(json_is_null(json_object_get(r, "why")) == (number(r, "redone") > 0));
+        ck_assert((real_of(r, "redone") > 0) == json_is_integer(again));
+        ck_assert(!json_is_integer(again) || json_integer_value(again) > real_of(r, "until"));
+        ck_assert(json_is_null(json_object_get(r, "why")) == (real_of(r, "redone") > 0));
     }
     json_t *k = json_object_get(e, "kept"), *d = json_object_get(e, "redone");
-    ck_assert(redone > 0 && redone == number(plan, "recomputed_steps"));
-    ck_assert(kept > 0 && kept == number(k, "kernels"));
-    ck_assert(bytes == number(k, "bytes") + number(d, "bytes"));
-    ck_assert_double_eq_tol(paid, number(d, "paid_ms"), 1e-9);
-    ck_assert_double_eq_tol(paid, number(plan, "predicted_ms") - number(plan, "keep_all_ms"), 1e-3);
-    ck_assert_double_eq_tol(number(e, "again_ms"), paid, 1e-9);
-    ck_assert(number(e, "forward_ms") > 0 && number(e, "backward_ms") > 0 && number(e, "update_ms") > 0);
-    ck_assert_double_eq_tol(number(e, "forward_ms") + number(e, "backward_ms") + number(e, "update_ms"),
-                            number(e, "keep_all_ms"), 1e-3);
+    ck_assert(redone > 0 && redone == real_of(plan, "recomputed_steps"));
+    ck_assert(kept > 0 && kept == real_of(k, "kernels"));
+    ck_assert(bytes == real_of(k, "bytes") + real_of(d, "bytes"));
+    ck_assert_double_eq_tol(paid, real_of(d, "paid_ms"), 1e-9);
+    ck_assert_double_eq_tol(paid, real_of(plan, "predicted_ms") - real_of(plan, "keep_all_ms"), 1e-3);
+    ck_assert_double_eq_tol(real_of(e, "again_ms"), paid, 1e-9);
+    ck_assert(real_of(e, "forward_ms") > 0 && real_of(e, "backward_ms") > 0 && real_of(e, "update_ms") > 0);
+    ck_assert_double_eq_tol(real_of(e, "forward_ms") + real_of(e, "backward_ms") + real_of(e, "update_ms"),
+                            real_of(e, "keep_all_ms"), 1e-3);
     json_t *more = json_object_get(e, "more");
-    ck_assert(number(more, "predicted_ms") <= number(e, "predicted_ms") && number(more, "ms_per_gib") >= 0);
+    ck_assert(real_of(more, "predicted_ms") <= real_of(e, "predicted_ms"));
+    ck_assert(real_of(more, "ms_per_gib") >= 0);
     json_decref(plan);
     json_decref(e);
 }
@@ -78,9 +72,9 @@ START_TEST(one_value_and_one_module)
     ck_assert_str_eq(string(r, "decision"), "redone");
     ckc_accepts(format("explain " STEP "--budget 75%% --offload no --value '%s'", string(r, "value")));
     char *text = read_text("out");
-    ck_assert(strstr(text, format("made        step %d, ", (int)number(r, "made"))));
+    ck_assert(strstr(text, format("made        step %d, ", (int)real_of(r, "made"))));
     ck_assert(strstr(
-        text, format("there again from step %d to %d", (int)number(r, "again"), (int)number(r, "last"))));
+        text, format("there again from step %d to %d", (int)real_of(r, "again"), (int)real_of(r, "last"))));
     free(text);
     ckc_prints("explain " STEP "--budget 75% --offload no --node 4", "of 4\n");
     json_decref(e);
@@ -114,7 +108,7 @@ START_TEST(what_is_first_fits)
     ckc_accepts("oom " STEP "--budget 90kB --json");
     json_t *o = read_json("out"), *ways = json_object_get(o, "ways"), *w;
     ck_assert(!json_is_true(json_object_get(o, "fits")));
-    ck_assert(number(o, "keep_all_bytes") > 90000);
+    ck_assert(real_of(o, "keep_all_bytes") > 90000);
     size_t i, n = 0;
     json_array_foreach(ways, i, w)
     {
@@ -123,9 +117,9 @@ START_TEST(what_is_first_fits)
         n++;
         ckc_accepts(format("plan " STEP "%s --json -o p", string(w, "options")));
         json_t *plan = read_json("out");
-        ck_assert(number(plan, "arena_bytes") + number(plan, "reserved_bytes") <= 90000);
-        ck_assert(number(plan, "arena_bytes") + number(plan, "reserved_bytes") == number(w, "peak_bytes"));
-        ck_assert_double_eq_tol(number(plan, "predicted_ms"), number(w, "predicted_ms"), 1e-6);
+        ck_assert(real_of(plan, "arena_bytes") + real_of(plan, "reserved_bytes") <= 90000);
+        ck_assert(real_of(plan, "arena_bytes") + real_of(plan, "reserved_bytes") == real_of(w, "peak_bytes"));
+        ck_assert_double_eq_tol(real_of(plan, "predicted_ms"), real_of(w, "predicted_ms"), 1e-6);
         json_decref(plan);
     }
     ck_assert_uint_ge(n, 5);
@@ -154,15 +148,12 @@ END_TEST
 Suite *suite_explain(void)
 {
     Suite *s = suite_create("explain");
-    TCase *t = tcase_create("why");
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    TCase *t = command_case(s, "why");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, every_result_has_a_fate);
     tcase_add_test(t, one_value_and_one_module);
     tcase_add_test(t, nothing_is_computed_again);
     tcase_add_test(t, what_is_first_fits);
     tcase_add_test(t, what_cannot_fit);
-    suite_add_tcase(s, t);
     return s;
 }

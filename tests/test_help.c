@@ -179,9 +179,7 @@ END_TEST
 Suite *suite_help(void)
 {
     Suite *s = suite_create("help");
-    TCase *pages = tcase_create("pages");
-    tcase_add_checked_fixture(pages, make_folder, remove_folder);
-    tcase_add_unchecked_fixture(pages, make_cache, remove_cache);
+    TCase *pages = command_case(s, "pages");
     tcase_set_timeout(pages, 60);
     tcase_add_test(pages, every_page);
     tcase_add_test(pages, front_page);
@@ -190,6 +188,5 @@ Suite *suite_help(void)
     tcase_add_test(pages, unknown_words);
     tcase_add_test(pages, errors_as_json);
     tcase_add_test(pages, plan_alone);
-    suite_add_tcase(s, pages);
     return s;
 }

@@ -31,14 +31,6 @@ static void sign(Builder *b, Arena *a, const char *lines)
         add_metadata(b, a, "pkg.torch.export.ExportedProgram.graph_signature", lines);
 }
 
-static int params_of(const Graph *g)
-{
-    int n = 0;
-    for (uint32_t i = 1; i < g->nvals; i++)
-        n += g->vals[i].kind == VAL_PARAM;
-    return n;
-}
-
 static int params_with(Imported *r, bool untie)
 {
     arena_free(&r->arena);

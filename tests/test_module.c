@@ -67,13 +67,10 @@ END_TEST
 Suite *suite_module(void)
 {
     Suite *s = suite_create("module");
-    TCase *t = tcase_create("module");
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    TCase *t = command_case(s, "module");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, paths_in_names);
     tcase_add_test(t, activations_have_modules);
     tcase_add_test(t, policy_names_blocks);
-    suite_add_tcase(s, t);
     return s;
 }

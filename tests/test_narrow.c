@@ -95,11 +95,8 @@ END_TEST
 Suite *suite_narrow(void)
 {
     Suite *s = suite_create("narrow");
-    TCase *c = tcase_create("command");
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    TCase *c = command_case(s, "command");
     tcase_add_loop_test(c, frozen_in_half, 0, 2);
-    suite_add_tcase(s, c);
     c = tcase_create("init");
     tcase_add_loop_test(c, drawn_in_half, 0, 2);
     suite_add_tcase(s, c);

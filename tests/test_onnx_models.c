@@ -13,13 +13,6 @@
 #include "imported.h"
 #include "runtime/data.h"
 
-static ValKind kind_of(const Graph *g, const char *name)
-{
-    Val v = graph_find(g, name);
-    ck_assert_msg(v.i, "no value %s", name);
-    return g->vals[v.i].kind;
-}
-
 static void compare_with_meta(const Imported *r, const char *path)
 {
     json_error_t e;

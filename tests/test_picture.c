@@ -130,8 +130,7 @@ START_TEST(page_of_a_sweep)
 }
 END_TEST
 
-/* ---- pictures -------------------------------------------------------------------------------------------
- */
+/* ---- pictures ------------------------------------------------------------------------------------------ */
 
 static int pixels_of(const Png *p, Paint paint)
 {
@@ -214,8 +213,7 @@ START_TEST(few_points)
 }
 END_TEST
 
-/* ---- shapes
- * ------------------------------------------------------------------------------------------------ */
+/* ---- shapes -------------------------------------------------------------------------------------------- */
 
 /* Areas and lines cover the pixels that they should, and no others. */
 START_TEST(pixels)
@@ -264,8 +262,7 @@ START_TEST(letters)
 }
 END_TEST
 
-/* ---- the trace
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the trace ----------------------------------------------------------------------------------------- */
 
 static double number(const json_t *o, const char *key) { return json_number_value(json_object_get(o, key)); }
 static const char *text(const json_t *o, const char *key)
@@ -343,8 +340,7 @@ START_TEST(traces)
 }
 END_TEST
 
-/* ---- hostile names
- * ---------------------------------------------------------------------------------------------- */
+/* ---- hostile names ------------------------------------------------------------------------------------- */
 
 #define EVIL "</script><script>alert(1)</script><!--\"'&amp;]]>"
 
@@ -388,8 +384,7 @@ START_TEST(names_are_escaped)
 }
 END_TEST
 
-/* ---- errors
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------------------- */
 
 START_TEST(mistakes)
 {
@@ -411,10 +406,8 @@ END_TEST
 Suite *suite_picture(void)
 {
     Suite *s = suite_create("picture");
-    TCase *t = tcase_create("picture");
+    TCase *t = command_case(s, "picture");
     tcase_set_timeout(t, 0);
-    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, page_has_the_numbers, 0, 5);
     tcase_add_test(t, page_of_a_sweep);
     tcase_add_test(t, plots);
@@ -424,6 +417,5 @@ Suite *suite_picture(void)
     tcase_add_loop_test(t, traces, 0, 4);
     tcase_add_test(t, names_are_escaped);
     tcase_add_test(t, mistakes);
-    suite_add_tcase(s, t);
     return s;
 }

@@ -273,11 +273,8 @@ Suite *suite_precision(void)
     tcase_add_loop_test(c, gradients_as_autocast_on_cuda, 0, 2 * NNETWORKS);
     tcase_add_loop_test(c, overflow_recovers_on_cuda, 4, getenv("CKC_LONG") ? 8 : 5);
     suite_add_tcase(s, c);
-    c = tcase_create("command");
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    c = command_case(s, "command");
     tcase_add_test(c, overflow_is_said);
     tcase_add_test(c, tf32_where_there_is);
-    suite_add_tcase(s, c);
     return s;
 }

@@ -1,6 +1,6 @@
 /* test_remat_state.c -- the solver's schedule state: runs moved aside, added, slid and taken back hold what
  * an evaluation from scratch says. */
-#include "../passes/remat/state.h"
+#include "passes/remat/state.h"
 #include "tests.h"
 
 #include <stdlib.h>

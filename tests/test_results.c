@@ -285,9 +285,7 @@ END_TEST
 Suite *suite_results(void)
 {
     Suite *s = suite_create("results");
-    TCase *c = tcase_create("results");
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    TCase *c = command_case(s, "results");
     tcase_add_checked_fixture(c, make_data, NULL);
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, results_of_the_command, 0, sizeof ways / sizeof *ways);
@@ -298,6 +296,5 @@ Suite *suite_results(void)
     tcase_add_test(c, predictions);
     tcase_add_test(c, results_that_are_not_there);
     tcase_add_test(c, steps_are_told);
-    suite_add_tcase(s, c);
     return s;
 }

@@ -245,9 +245,7 @@ END_TEST
 Suite *suite_resume(void)
 {
     Suite *s = suite_create("resume");
-    TCase *c = tcase_create("resume");
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    TCase *c = command_case(s, "resume");
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, goes_on_with_the_same_bits, 0, sizeof ways / sizeof *ways);
     tcase_add_test(c, goes_on_in_another_plan);
@@ -261,6 +259,5 @@ Suite *suite_resume(void)
     tcase_add_test(c, damaged);
     tcase_add_test(c, full_disk);
     tcase_add_test(c, weights_not_finite);
-    suite_add_tcase(s, c);
     return s;
 }

@@ -10,12 +10,6 @@
 #include "ir/onnx/protobuf.h"
 #include "ir/onnx/save.h"
 
-static void leave(void)
-{
-    ck_assert_int_eq(files_like("*.tmp"), 0);
-    remove_folder();
-}
-
 /* ---- a small model, written on the wire ------------------------------------------------ */
 
 typedef struct {
@@ -367,7 +361,7 @@ Suite *suite_save(void)
 {
     Suite *s = suite_create("save");
     TCase *tc = tcase_create("onnx");
-    tcase_add_checked_fixture(tc, make_folder, leave);
+    tcase_add_checked_fixture(tc, make_folder, remove_clean_folder);
     tcase_add_loop_test(tc, replaces_and_keeps, 3, 5);
     tcase_add_test(tc, nothing_replaced_is_a_copy);
     tcase_add_test(tc, external_stays_external);

@@ -14,30 +14,23 @@ static json_t *sweep(const char *args)
     return read_json("out");
 }
 
-static double number(json_t *o, const char *key)
-{
-    json_t *v = json_object_get(o, key);
-    ck_assert_msg(json_is_number(v), "no number '%s'", key);
-    return json_number_value(v);
-}
-
 START_TEST(less_memory_is_never_faster)
 {
     json_t *s = sweep("--bind batch=64 --budgets 5"), *points = json_object_get(s, "points");
     ck_assert_uint_eq(json_array_size(points), 5);
-    ck_assert(number(json_array_get(points, 0), "budget_bytes") == number(s, "keep_all_bytes"));
-    ck_assert(number(json_array_get(points, 0), "overhead") == 0);
+    ck_assert(real_of(json_array_get(points, 0), "budget_bytes") == real_of(s, "keep_all_bytes"));
+    ck_assert(real_of(json_array_get(points, 0), "overhead") == 0);
     for (size_t i = 0; i < 5; i++) {
         json_t *p = json_array_get(points, i), *more = json_array_get(points, i ? i - 1 : 0);
-        ck_assert(number(p, "peak_bytes") <= number(p, "budget_bytes"));
-        ck_assert(number(p, "predicted_ms") >= number(more, "predicted_ms"));
-        ck_assert(number(p, "bound_ms") >= number(more, "bound_ms"));
-        ck_assert(number(p, "predicted_ms") >= number(p, "bound_ms") * (1 - 1e-9));
+        ck_assert(real_of(p, "peak_bytes") <= real_of(p, "budget_bytes"));
+        ck_assert(real_of(p, "predicted_ms") >= real_of(more, "predicted_ms"));
+        ck_assert(real_of(p, "bound_ms") >= real_of(more, "bound_ms"));
+        ck_assert(real_of(p, "predicted_ms") >= real_of(p, "bound_ms") * (1 - 1e-9));
     }
     json_t *last = json_array_get(points, 4);
-    ck_assert(number(last, "redone") > 0);
+    ck_assert(real_of(last, "redone") > 0);
     /* The least there is: one byte less is refused. */
-    long long least = (long long)number(last, "budget_bytes");
+    long long least = (long long)real_of(last, "budget_bytes");
     ckc_refuses(
         format("plan " MLP " --device fake --moves 5000 --bind batch=64 --budget %lldB", least - 1000), 3,
         "cannot be met");
@@ -49,22 +42,22 @@ static json_t *point_of(json_t *s, int batch)
 {
     size_t i;
     json_t *p;
-    json_array_foreach(json_object_get(s, "points"), i, p) if ((int)number(p, "batch") == batch) return p;
+    json_array_foreach(json_object_get(s, "points"), i, p) if ((int)real_of(p, "batch") == batch) return p;
     ck_abort_msg("no batch %d", batch);
 }
 
 START_TEST(larger_batches)
 {
     json_t *s = sweep("--batch 4..64 --budget 65kB --offload no");
-    int largest = (int)number(s, "largest_batch");
+    int largest = (int)real_of(s, "largest_batch");
     ck_assert_int_gt(largest, 16);
     ck_assert_int_lt(largest, 32);
     json_t *four = json_object_get(point_of(s, 4), "one_batch"),
            *most = json_object_get(point_of(s, largest), "one_batch");
-    ck_assert(number(four, "redone") == 0 && number(most, "redone") > 0);
-    ck_assert(number(most, "peak_bytes") <= 65000);
+    ck_assert(real_of(four, "redone") == 0 && real_of(most, "redone") > 0);
+    ck_assert(real_of(most, "peak_bytes") <= 65000);
     ck_assert(json_is_null(json_object_get(point_of(s, 32), "one_batch")));
-    ck_assert(fabs(number(four, "samples_per_second") * number(four, "predicted_ms") / 4000 - 1) < 1e-6);
+    ck_assert(fabs(real_of(four, "samples_per_second") * real_of(four, "predicted_ms") / 4000 - 1) < 1e-6);
     ck_assert_str_eq(json_string_value(json_object_get(s, "symbol")), "batch");
     const char *verdict = json_string_value(json_object_get(s, "verdict"));
     ck_assert_msg(strncmp(verdict, "Recomputing for a larger batch pays: batch ", 43) == 0, "%s", verdict);
@@ -75,7 +68,7 @@ END_TEST
 START_TEST(nothing_to_recompute)
 {
     json_t *s = sweep("--batch 4..8 --budget 100MB");
-    ck_assert_int_eq((int)number(s, "best_batch"), 8);
+    ck_assert_int_eq((int)real_of(s, "best_batch"), 8);
     ck_assert(
         strncmp(json_string_value(json_object_get(s, "verdict")), "Nothing has to be recomputed.", 29) == 0);
     json_decref(s);
@@ -101,10 +94,10 @@ START_TEST(busy_machine)
     }
     ckc_accepts("sweep " MLP " --device cpu --moves 5000 --json --bind batch=64 --budgets 2");
     json_t *s = read_json("out");
-    ck_assert(number(s, "others") >= 0 && number(s, "others") <= 1);
+    ck_assert(real_of(s, "others") >= 0 && real_of(s, "others") <= 1);
     json_decref(s);
     s = sweep("--bind batch=64 --budgets 2");
-    ck_assert(number(s, "others") == 0); /* nothing was measured */
+    ck_assert(real_of(s, "others") == 0); /* nothing was measured */
     json_decref(s);
 }
 END_TEST
@@ -125,15 +118,12 @@ END_TEST
 Suite *suite_sweep(void)
 {
     Suite *s = suite_create("sweep");
-    TCase *t = tcase_create("sweeps");
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_add_unchecked_fixture(t, make_cache, remove_cache);
+    TCase *t = command_case(s, "sweeps");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, less_memory_is_never_faster);
     tcase_add_test(t, larger_batches);
     tcase_add_test(t, nothing_to_recompute);
     tcase_add_test(t, busy_machine);
     tcase_add_test(t, what_is_no_sweep);
-    suite_add_tcase(s, t);
     return s;
 }

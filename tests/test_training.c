@@ -327,9 +327,7 @@ END_TEST
 Suite *suite_training(void)
 {
     Suite *s = suite_create("training");
-    TCase *c = tcase_create("training");
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    TCase *c = command_case(s, "training");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, shuffled_is_a_permutation);
     tcase_add_test(c, all_orders);
@@ -341,6 +339,5 @@ Suite *suite_training(void)
     tcase_add_test(c, metrics);
     tcase_add_test(c, no_decay);
     tcase_add_test(c, what_would_do_nothing);
-    suite_add_tcase(s, c);
     return s;
 }

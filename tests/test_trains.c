@@ -12,13 +12,6 @@
 
 /* ---- roles -------------------------------------------------------------- */
 
-static ValKind kind_of(const Graph *g, const char *name)
-{
-    Val v = graph_find(g, name);
-    ck_assert_msg(v.i, "no value %s", name);
-    return g->vals[v.i].kind;
-}
-
 START_TEST(values_decide_what_trains)
 {
     static float mask[64], wave[64], ladder[8], frequency[8], ones[8], zeros[8], nearly[8],
@@ -280,14 +273,6 @@ static Imported tied_model(Builder *b, Arena *a)
     add_node(b, a, "Identity", "w", "u");
     add_node(b, a, "MatMul", "k u", "y");
     return import_file(save(b, a, "tied.onnx"));
-}
-
-static int params_of(const Graph *g)
-{
-    int n = 0;
-    for (uint32_t i = 1; i < g->nvals; i++)
-        n += g->vals[i].kind == VAL_PARAM;
-    return n;
 }
 
 START_TEST(ties_are_reported_restored_and_cut)

@@ -123,15 +123,12 @@ END_TEST
 Suite *suite_weights(void)
 {
     Suite *s = suite_create("weights");
-    TCase *c = tcase_create("weights");
-    tcase_add_unchecked_fixture(c, make_cache, remove_cache);
-    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    TCase *c = command_case(s, "weights");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, as_from_the_model);
     tcase_add_test(c, saved_over);
     tcase_add_test(c, without_what_is_frozen);
     tcase_add_test(c, names_and_types);
     tcase_add_test(c, half_is_widened);
-    suite_add_tcase(s, c);
     return s;
 }

@@ -37,11 +37,6 @@ const LibDesc *lib_worth(const LibDesc *of);
 
 /* ---- kernels.c --------------------------------------------------------- */
 
-/* The kernel as C under a fixed name: equal for equal kernels, of which some may draw other random
- * numbers (kernel_text_keyless).  The caller frees it. */
-char *kernel_text(const Kernel *k);
-char *kernel_text_keyless(const Kernel *k);
-
 /* Functions of kernels, fn[i] of k[i], from the cache (NULL: the user's); those it lacks are printed,
  * compiled and added.  They can be called until the objects are given back. */
 bool kernels_load(const Kernel *const *k, int n, const KernelCache *c, KernelFn **fn, KernelObjects *o,
@@ -83,8 +78,7 @@ bool profile_learn(void *profile, const NodeId *first, const double *seconds, ui
 
 /* ---- pages.c ----------------------------------------------------------- */
 
-/* Zeroed memory on huge pages where the system has them, every page touched by all threads.
- */
+/* Zeroed memory on huge pages where the system has them, touched by all threads, each its part. */
 void *pages_alloc(int64_t bytes, Diag *d);
 void pages_free(void *at, int64_t bytes); /* NULL is fine */
 

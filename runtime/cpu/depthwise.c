@@ -116,9 +116,9 @@ static void copy_image(const Depthwise *d, const char *base, int64_t at, int64_t
         if (row < 0 || row >= d->y.extent)
             continue;
         for (int64_t p = 0; p < x->stride; p++) {
-            int64_t k = p < x->pad ? (x->pad - p + x->stride - 1) / x->stride : 0; /* first in the image */
+            int64_t k = p < x->pad ? ceil_div(x->pad - p, x->stride) : 0; /* first in the image */
             int64_t column = p + k * x->stride - x->pad;
-            int64_t n = column < x->extent ? (x->extent - column + x->stride - 1) / x->stride : 0;
+            int64_t n = column < x->extent ? ceil_div(x->extent - column, x->stride) : 0;
             n = least(n, d->phase - k);
             if (n > 0)
                 copy_positions(d, base, at + row * d->image[2] + column * d->image[3],

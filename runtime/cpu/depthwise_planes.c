@@ -52,8 +52,6 @@ SUM_TAPS(sum_8_avx2, __attribute__((target("avx2,fma"))), MOST_ROWS / 8, 8)
 
 /* ---- description --------------------------------------------------------------------------------- */
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static PlaneAxis axis_of(int64_t read, int64_t made, int64_t taps, int64_t stride, int64_t dilation,
                          int64_t pad, bool gradient)
 {

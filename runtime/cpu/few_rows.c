@@ -221,7 +221,7 @@ bool few_rows_fit(const Product *p)
 
 void few_rows_run(const Product *p, char *const at[SLOTS], bool add)
 {
-    int64_t line = p->fb.window ? p->fb.lanes[DIGITS - 1] : p->columns, pieces = (line + LINE - 1) / LINE;
+    int64_t line = p->fb.window ? p->fb.lanes[DIGITS - 1] : p->columns, pieces = ceil_div(line, LINE);
     int64_t lines = p->columns / (line ? line : 1), units = p->nbatch * lines * pieces;
 #pragma omp parallel for schedule(static) num_threads(p->threads) if (units > 1)
     for (int64_t i = 0; i < units; i++) {

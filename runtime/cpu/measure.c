@@ -6,7 +6,6 @@
  * clock starts.  The time is the median of a few runs. */
 #include "cpu.h"
 #include "ir/philox.h"
-#include <stdlib.h>
 
 enum { MIN_RUNS = 3, MAX_RUNS = 25, DEFAULT_CACHE = 32 << 20 };
 static const double enough = 0.01, once = 0.05; /* seconds of runs; of one that is enough */
@@ -127,12 +126,6 @@ static bool timed_run(Pool *p, const Subject *s, char **base, double *seconds, D
     return true;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool median_run(Pool *p, const Subject *s, char **base, double *seconds, Diag *d)
 {
     double t[MAX_RUNS], sum = 0, first;
@@ -146,8 +139,7 @@ static bool median_run(Pool *p, const Subject *s, char **base, double *seconds, 
         TRY(timed_run(p, s, base, &t[runs], d));
         sum += t[runs++];
     }
-    qsort(t, (size_t)runs, sizeof *t, ascending);
-    *seconds = t[runs / 2];
+    *seconds = median(t, runs);
     return true;
 }
 

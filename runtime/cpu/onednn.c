@@ -12,6 +12,7 @@
  * The 2.x and 3.x interfaces differ in memory descriptors (values against handles) and in how a
  * primitive is described; both differences are in the section "versions". */
 #include "problem.h"
+#include "ir/integer.h"
 #include "ir/mem.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -310,7 +311,7 @@ static MdRef wanted(dnnl_primitive_desc_t pd, const Problem *p, int slot)
 static int64_t reserve(DnnlOp *op, size_t bytes)
 {
     int64_t at = op->scratch_bytes;
-    op->scratch_bytes += ((int64_t)bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    op->scratch_bytes += round_up((int64_t)bytes, SCRATCH_ALIGN);
     return at;
 }
 

@@ -42,11 +42,11 @@ ISA static void PACK(narrow)(void *to, const float *from, int64_t n)
 }
 
 /* LANES lanes of LANES terms each, as they lie, to so many terms, `width` apart, of LANES lanes. */
-ISA static void PACK(turn)(const ELEMENT *from, const int64_t *at, float *to, int64_t width)
+ISA static void PACK(transpose)(const ELEMENT *from, const int64_t *at, float *to, int64_t width)
 {
     PACK(Lanes) r[LANES];
     UNROLL for (int i = 0; i < LANES; i++) r[i] = WIDEN_LANES(from + at[i]);
-    TURN(PACK(Lanes), r, LANES, ALL_LANES)
+    TRANSPOSE(PACK(Lanes), r, LANES, ALL_LANES)
     UNROLL for (int i = 0; i < LANES; i++) * (PACK(Lanes) *)(void *)(to + i * width) = r[i];
 }
 
@@ -54,15 +54,15 @@ ISA static void PACK(turn)(const ELEMENT *from, const int64_t *at, float *to, in
  * packed next: the next term, whose first lanes therefore come last, or PACK_SPARE elements behind the last
  * panel.  The next panel's lanes, `ahead` of these, are fetched meanwhile: too short for the processor to see
  * that they go on. */
-ISA static void PACK(pack_turned)(const ELEMENT *from, const int64_t *at, int n, int64_t ahead, int64_t terms,
-                                  int width, float *to)
+ISA static void PACK(pack_transposed)(const ELEMENT *from, const int64_t *at, int n, int64_t ahead,
+                                      int64_t terms, int width, float *to)
 {
     int64_t t = 0;
     for (; t + LANES <= terms; t += LANES) {
         for (int i = 0; i < n && t * (int64_t)sizeof *from % LINE == 0; i++)
             __builtin_prefetch(from + t + at[i] + ahead);
         for (int i = (n - 1) / LANES * LANES; i >= 0; i -= LANES)
-            PACK(turn)(from + t, at + i, to + t * width + i, width);
+            PACK(transpose)(from + t, at + i, to + t * width + i, width);
     }
     for (; t < terms; t++)
         for (int i = 0; i < n; i++)
@@ -74,7 +74,7 @@ ISA static void PACK(pack_run)(const ELEMENT *from, const int64_t *at, int n, in
                                int64_t stride, int64_t terms, int width, float *to)
 {
     if (!dense && stride == 1) {
-        PACK(pack_turned)(from, at, n, ahead, terms, width, to);
+        PACK(pack_transposed)(from, at, n, ahead, terms, width, to);
         return;
     }
     for (int64_t t = 0; t < terms; t++, from += stride, to += width) {

@@ -40,15 +40,13 @@ void *pages_alloc(int64_t bytes, Diag *d)
     size_t size = whole_pages(bytes ? bytes : 1);
     int64_t free_bytes = memory_available();
     if (bytes > free_bytes) {
-        diag_set(d, "%" PRId64 " bytes of memory are needed and %" PRId64 " available",
-                 bytes, free_bytes);
-        d->status = EXIT_DEVICE;
+        fail_status(d, EXIT_DEVICE, "%" PRId64 " bytes of memory are needed and %" PRId64 " available", bytes,
+                    free_bytes);
         return NULL;
     }
     char *m = map_aligned(size);
     if (!m) {
-        diag_set(d, "cannot allocate %" PRId64 " bytes: %s", bytes, strerror(errno));
-        d->status = EXIT_DEVICE;
+        fail_status(d, EXIT_DEVICE, "cannot allocate %" PRId64 " bytes: %s", bytes, strerror(errno));
         return NULL;
     }
     madvise(m, size, MADV_HUGEPAGE);

@@ -47,7 +47,7 @@ static int64_t cuts_of(const Product *p, int64_t rows, int64_t units)
  * factor b once for each unit of rows. */
 static int64_t blocks_of_columns(const Product *p, int64_t rows, int64_t columns, int64_t most)
 {
-    int64_t first = (columns + most - 1) / most, best = first, least_packed = INT64_MAX;
+    int64_t first = ceil_div(columns, most), best = first, least_packed = INT64_MAX;
     for (int64_t n = first; n == first || (n < first + p->threads && n * LEAST_COLUMNS <= columns); n++) {
         int64_t packed = n * rows * p->mr + cuts_of(p, rows, p->nbatch * n) * columns;
         best = packed < least_packed ? n : best;
@@ -71,15 +71,15 @@ static void set_blocks(Product *p, int64_t parts)
     p->members = columns < most_columns ? least(p->shared, most_columns / columns) : 1;
     p->block_terms = least(p->terms, p->pairs ? 2 * BLOCK_TERMS : BLOCK_TERMS);
     int64_t n = p->shared > 1 ? 1 : blocks_of_columns(p, rows, columns, most_columns);
-    p->block_columns = least(round_up((columns + n - 1) / n, p->nr), most_columns);
+    p->block_columns = least(round_up(ceil_div(columns, n), p->nr), most_columns);
     p->block_rows = least(rows * p->mr, most_rows);
-    p->ncolumns = (p->columns + p->block_columns - 1) / p->block_columns;
-    int64_t sets = p->nbatch / p->shared * ((p->shared + p->members - 1) / p->members);
+    p->ncolumns = ceil_div(p->columns, p->block_columns);
+    int64_t sets = p->nbatch / p->shared * ceil_div(p->shared, p->members);
     int64_t units = sets * p->ncolumns, cuts = cuts_of(p, rows, units);
-    p->unit_rows = (rows + cuts - 1) / cuts * p->mr;
+    p->unit_rows = ceil_div(rows, cuts) * p->mr;
     if (p->is_phase || dtype_is_half(p->out)) /* in scratch */
         p->unit_rows = least(p->unit_rows, HALF_BLOCKS * p->block_rows);
-    p->nrows = (p->rows + p->unit_rows - 1) / p->unit_rows;
+    p->nrows = ceil_div(p->rows, p->unit_rows);
     p->units = units * p->nrows;
 }
 
@@ -159,17 +159,16 @@ static bool has_phases(const Problem *q)
 
 Product *product_make(const Problem *q, int vector, bool pairs, int threads)
 {
+    bool winograd = q->choice == ONEDNN_WINOGRAD;
     Product *p = mem_new(1, sizeof *p);
     p->threads = threads;
-    p->is_winograd = q->choice == ONEDNN_WINOGRAD;
-    if (p->is_winograd && !winograd_describe(&p->winograd, q, vector, threads)) {
-        free(p);
-        return NULL;
-    }
-    p->is_depthwise = !p->is_winograd && depthwise_describe(&p->depthwise, q, vector, threads);
+    p->is_winograd = winograd && winograd_describe(&p->winograd, q, vector, threads);
+    p->is_depthwise = !winograd && depthwise_describe(&p->depthwise, q, vector, threads);
     if (p->is_depthwise || p->is_winograd)
         return p;
     free(p);
+    if (winograd)
+        return NULL;
     p = has_phases(q) ? make_phases(q, vector, pairs, threads) : NULL;
     return p ? p : make_product(q, NULL, vector, pairs, threads);
 }
@@ -329,7 +328,7 @@ static Unit find_unit(const Product *p, int64_t i)
 {
     Unit u = {.column = i % p->ncolumns * p->block_columns,
               .row = i / p->ncolumns % p->nrows * p->unit_rows};
-    int64_t set = i / (p->nrows * p->ncolumns), sets = (p->shared + p->members - 1) / p->members;
+    int64_t set = i / (p->nrows * p->ncolumns), sets = ceil_div(p->shared, p->members);
     u.member = set / sets * p->shared + set % sets * p->members;
     u.members = least(p->members, (set / sets + 1) * p->shared - u.member);
     u.rows = least(p->unit_rows, p->rows - u.row);

@@ -140,8 +140,8 @@ bool product_cut_phase(Problem *q, int64_t offset[SLOTS], int i, int64_t phase)
     int d = i + 2, k = i + 2 + grouped;
     offset[SRC] += phase * x->stride[d];
     offset[WEIGHTS] += tap * w->stride[k];
-    x->dim[d] = (x->dim[d] - phase + stride - 1) / stride;
-    w->dim[k] = (w->dim[k] - tap + stride - 1) / stride;
+    x->dim[d] = ceil_div(x->dim[d] - phase, stride);
+    w->dim[k] = ceil_div(w->dim[k] - tap, stride);
     x->stride[d] *= stride;
     w->stride[k] *= stride;
     q->pad_begin[i] = (phase + q->pad_begin[i] - tap) / stride;

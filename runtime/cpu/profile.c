@@ -14,6 +14,7 @@
  * A run whose steps took another time than these sums tells so (profile_learn): then the times
  * of its kernels in place replace those measured alone. */
 #include "profile_int.h"
+#include "codegen/codegen.h"
 #include "ir/mem.h"
 #include <math.h>
 #include <stdlib.h>
@@ -23,9 +24,9 @@ enum {
     ROUNDS = 2,         /* of measuring */
     WORTH_STEPS = 100,  /* measuring takes no longer than so many steps, or a second */
     ROOM_SIXTHS = 5,    /* of what others hold: values that outlive both lie beside them */
+    MEASURED_BLOCKS = 4 /* of a loop: the others are like them */
 };
 static const double default_limit = 10; /* seconds */
-enum { MEASURED_BLOCKS = 4 }; /* of a loop: the others are like them */
 
 typedef struct {
     LibDesc of;
@@ -43,7 +44,7 @@ typedef struct {
     /* the round */
     Arena arena;
     Item *item;
-    uint32_t nitem, next;
+    uint32_t nitem;
     Routine *routine;
     uint32_t nroutine, croutine;
     double scale[2]; /* measured over estimated: text, library */
@@ -77,7 +78,7 @@ static void close_round(Profile *p)
     arena_free(&p->arena);
     p->item = NULL;
     p->routine = NULL;
-    p->nitem = p->next = p->nroutine = p->croutine = 0;
+    p->nitem = p->nroutine = p->croutine = 0;
 }
 
 void profile_close(void *profile)
@@ -92,6 +93,27 @@ void profile_close(void *profile)
 }
 
 /* ---- settling a round -------------------------------------------------- */
+
+/* The routine of a command that is no loop. */
+static DnnlOp *item_op(const Profile *p, const Item *it)
+{
+    return it->of->loop || it->routine[0] < 0 ? NULL : p->routine[it->routine[0]].op;
+}
+
+static bool has_text(const Profile *p, const Item *it)
+{
+    return it->of->k.lib != LIB_COPY && !item_op(p, it);
+}
+
+static int64_t item_scratch(const Item *it)
+{
+    int64_t most = 0;
+    for (uint32_t i = 0; i < it->l.n; i++) {
+        int64_t bytes = it->call[i].lib ? onednn_scratch_bytes(it->call[i].lib) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return command_workspace_bytes(it->of) + most;
+}
 
 /* The routine for a product of an item, made once per description; -1: none. */
 static bool find_routine(Profile *p, const Item *it, const LibDesc *of, int *routine, Diag *d)
@@ -172,9 +194,6 @@ static bool find_algorithm(Profile *p, Item *it, Diag *d)
     return bind_routines(p, it, d);
 }
 
-static int64_t item_scratch(const Item *it);
-static DnnlOp *item_op(const Profile *p, const Item *it);
-
 /* Workspace that an item cannot do without, its bits as they are. */
 static int64_t least_scratch(const Profile *p, const Item *it)
 {
@@ -215,27 +234,6 @@ static bool find_routines(Profile *p, Diag *d)
     return true;
 }
 
-/* The routine of a command that is no loop. */
-static DnnlOp *item_op(const Profile *p, const Item *it)
-{
-    return it->of->loop || it->routine[0] < 0 ? NULL : p->routine[it->routine[0]].op;
-}
-
-static bool has_text(const Profile *p, const Item *it)
-{
-    return it->of->k.lib != LIB_COPY && !item_op(p, it);
-}
-
-static int64_t item_scratch(const Item *it)
-{
-    int64_t most = 0;
-    for (uint32_t i = 0; i < it->l.n; i++) {
-        int64_t bytes = it->call[i].lib ? onednn_scratch_bytes(it->call[i].lib) : 0;
-        most = bytes > most ? bytes : most;
-    }
-    return command_workspace_bytes(it->of) + most;
-}
-
 /* The kernels that have no routine. */
 static void sign_texts(const Item *it, XXH3_state_t *h)
 {
@@ -243,7 +241,7 @@ static void sign_texts(const Item *it, XXH3_state_t *h)
         bool runs = false;
         for (uint32_t i = 0; i < it->l.n && !runs; i++)
             runs = !it->l.launch[i].copy && !it->call[i].lib && it->l.launch[i].kernel == k;
-        char *text = runs ? kernel_text_keyless(it->l.kernel[k]) : NULL;
+        char *text = runs ? kernel_print_text(kernel_print_keyless_c, it->l.kernel[k]) : NULL;
         if (text)
             XXH3_128bits_update(h, text, strlen(text));
         free(text);
@@ -273,7 +271,7 @@ static void sign(Profile *p, Item *it)
     int64_t block = it->of->loop ? it->of->loop->block : 0;
     XXH3_128bits_update(h, &block, sizeof block);
     XXH3_128bits_update(h, &p->opt.threads, sizeof p->opt.threads);
-    for (int i = 0; i < it->of->nread + it->of->nwrite; i++) {
+    for (int i = 0; i < it->n; i++) {
         int64_t o[] = {it->o[i].bytes, it->o[i].hot, it->o[i].alias};
         XXH3_128bits_update(h, o, sizeof o);
     }
@@ -282,14 +280,14 @@ static void sign(Profile *p, Item *it)
 
 static int64_t item_memory(const Item *it)
 {
-    return measure_bytes(it->o, it->of->nread + it->of->nwrite, item_scratch(it));
+    return measure_bytes(it->o, it->n, item_scratch(it));
 }
 
 static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
 {
     int64_t blocks = command_blocks(it->of), some = blocks < MEASURED_BLOCKS ? blocks : MEASURED_BLOCKS;
     Subject subject = {&it->l, (uint32_t)command_launch_count(it->of, some), it->call, it->o,
-                       it->of->nread + it->of->nwrite, item_scratch(it)};
+                       it->n, item_scratch(it)};
     const Loop *loop = it->of->loop;
     double s, part = some < blocks ? (double)(some * loop->block) / (double)loop->rows : 1;
     pool_use(pool, item_memory(it));
@@ -463,10 +461,10 @@ static bool is_operand(const Command *c, Val v, int *k)
 
 static Item item_of(Profile *p, const Command *c)
 {
-    Item it = {.of = c, .first = c->nodes[0]};
-    int n = c->nread + c->nwrite, k;
-    it.o = NEW(&p->arena, MeasureOperand, n + 1);
-    for (int i = 0; i < n; i++) {
+    Item it = {.of = c, .first = c->nodes[0], .n = c->nread + c->nwrite};
+    int k;
+    it.o = NEW(&p->arena, MeasureOperand, it.n + 1);
+    for (int i = 0; i < it.n; i++) {
         it.o[i].alias = -1;
         it.o[i].bytes = c->vals[i].i ? type_bytes(val_type(c->g, c->vals[i])) : 0;
     }
@@ -542,39 +540,13 @@ bool profile_cost(void *user, const Command *c, uint32_t n, StepCost *out, Diag 
 
 /* ---- learning ---------------------------------------------------------- */
 
-/* The item of a step that starts with this node: steps come in the same order. */
-static const Item *find_item(Profile *p, NodeId first)
-{
-    for (uint32_t i = 0; i < p->nitem; i++) {
-        const Item *it = &p->item[(p->next + i) % p->nitem];
-        if (it->first.i == first.i) {
-            p->next = (p->next + i + 1) % p->nitem;
-            return it;
-        }
-    }
-    return NULL;
-}
-
-typedef struct {
-    double ns;
-    uint32_t count;
-} Mean;
-
 bool profile_learn(void *profile, const NodeId *first, const double *seconds, uint32_t n, Diag *d)
 {
     Profile *p = profile;
     if (p->opt.time_limit < 0)
         return true;
-    Mean *mean = NEW(&p->arena, Mean, p->table.n + 1);
-    for (uint32_t i = 0; i < n; i++) {
-        const Item *it = find_item(p, first[i]);
-        if (!it)
-            continue;
-        mean[it->entry].ns += 1e9 * seconds[i];
-        mean[it->entry].count++;
-    }
-    for (uint32_t e = 0; e < p->table.n; e++)
-        if (mean[e].count)
-            p->table.entry[e].ns = fmax(1, round(mean[e].ns / mean[e].count));
-    return table_write(&p->table, d);
+    TimedCommand *c = NEW(&p->arena, TimedCommand, p->nitem + 1);
+    for (uint32_t i = 0; i < p->nitem; i++)
+        c[i] = (TimedCommand){p->item[i].first, p->item[i].entry};
+    return table_learn(&p->table, c, p->nitem, first, seconds, n, d);
 }

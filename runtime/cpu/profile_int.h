@@ -11,7 +11,8 @@
 typedef struct {
     const Command *of;
     NodeId first; /* of its nodes: valid when the command no longer is */
-    MeasureOperand *o;
+    MeasureOperand *o; /* n */
+    int n;
     Launches l;
     Call *call;
     int *routine, nroutine; /* of each stage of a loop, or of a command that is none; -1: none */

@@ -19,7 +19,7 @@ typedef struct {
 static int64_t item_bytes(const Item *it)
 {
     int64_t sum = 0;
-    for (int i = 0; i < it->of->nread + it->of->nwrite; i++)
+    for (int i = 0; i < it->n; i++)
         sum += it->o[i].bytes;
     return sum;
 }
@@ -27,7 +27,7 @@ static int64_t item_bytes(const Item *it)
 int64_t computed_bytes(const Item *it)
 {
     int64_t sum = 0;
-    for (int i = 0; i < it->of->nread + it->of->nwrite; i++)
+    for (int i = 0; i < it->n; i++)
         if (it->of->vals[i].i && it->of->g->vals[it->of->vals[i].i].kind == VAL_TEMP && it->o[i].alias < 0)
             sum += it->o[i].bytes;
     return sum;
@@ -50,7 +50,7 @@ static int find_alias(const Item *it, const Touch *touch, uint32_t self, int w)
 static void mark_item(const Item *it, uint32_t self, const Touch *touch,
                       const int64_t *since, int64_t now, int64_t cache)
 {
-    for (int i = 0; i < it->of->nread + it->of->nwrite; i++) {
+    for (int i = 0; i < it->n; i++) {
         uint32_t v = graph_root(it->of->g, it->of->vals[i]).i;
         MeasureOperand *o = &it->o[i];
         if (i < it->of->nread) {
@@ -83,7 +83,7 @@ void replay(Item *item, uint32_t n)
             if (round == 1)
                 mark_item(it, s, touch, since, now, cache);
             now += item_bytes(it);
-            for (int i = 0; i < it->of->nread + it->of->nwrite; i++) {
+            for (int i = 0; i < it->n; i++) {
                 uint32_t v = graph_root(g, it->of->vals[i]).i;
                 since[v] = now;
                 if (round == 0)

@@ -31,7 +31,7 @@
         r[i] = __builtin_shufflevector(a_, b_, ALL(FROM_LOW, h));                                            \
         r[(i + (h)) % (lanes)] = __builtin_shufflevector(a_, b_, ALL(FROM_HIGH, h));                         \
     }
-#define TURN(V, r, lanes, ALL)                                                                               \
+#define TRANSPOSE(V, r, lanes, ALL)                                                                          \
     SWAP(V, r, lanes, ALL, 1)                                                                                \
     SWAP(V, r, lanes, ALL, 2)                                                                                \
     SWAP(V, r, lanes, ALL, 4)                                                                                \

@@ -38,7 +38,7 @@ static void cut(Winograd *w)
     w->by_panels = all <= w->out;
     w->block = w->by_panels
                    ? all
-                   : round_up(least(most, (w->tiles + w->threads - 1) / w->threads), w->panel.columns);
+                   : round_up(least(most, ceil_div(w->tiles, w->threads)), w->panel.columns);
 }
 
 bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
@@ -68,8 +68,8 @@ bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
     w->of_out = k->stride[forward ? 0 : 1];
     w->of_in = k->stride[forward ? 1 : 0];
     w->bias = q->slot[BIAS].rank > 0;
-    w->down = (w->to.height + TILE - 1) / TILE;
-    w->across = (w->to.width + TILE - 1) / TILE;
+    w->down = ceil_div(w->to.height, TILE);
+    w->across = ceil_div(w->to.width, TILE);
     w->tiles = q->batch * w->down * w->across;
     w->panel = panel_of(vector, false);
     w->threads = threads;
@@ -79,7 +79,7 @@ bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
     return x->stride[inner] == 1 && y->stride[inner] == 1;
 }
 
-static int64_t panels(const Winograd *w) { return (w->out + w->panel.rows - 1) / w->panel.rows; }
+static int64_t panels(const Winograd *w) { return ceil_div(w->out, w->panel.rows); }
 
 /* Of weights, at a time. */
 static int64_t panels_held(const Winograd *w) { return w->by_panels ? w->groups : panels(w); }
@@ -131,10 +131,10 @@ ISA ALWAYS static inline void load_windows(const Winograd *w, const void *from, 
         high[k] = *(const Four *)(const void *)(window + 4);
         last[k] = window[8];
     }
-    turn(low);
-    turn(low + 4);
-    turn(high);
-    turn(high + 4);
+    transpose(low);
+    transpose(low + 4);
+    transpose(high);
+    transpose(high + 4);
     UNROLL for (int i = 0; i < 4; i++)
     {
         g[i] = both(low[i], low[4 + i]);
@@ -242,8 +242,8 @@ ISA static void store_tiles(const Winograd *w, const float *from, int64_t place,
             low[x] = __builtin_shufflevector(y[i][x], y[i][x], 0, 1, 2, 3);
             high[x] = __builtin_shufflevector(y[i][x], y[i][x], 4, 5, 6, 7);
         }
-        turn(low);
-        turn(high);
+        transpose(low);
+        transpose(high);
         UNROLL for (int t = 0; t < 4; t++)
         {
             row[t][i] = low[t];

@@ -39,8 +39,8 @@ typedef float G __attribute__((vector_size(4 * GROUP), aligned(4)));
 typedef uint32_t GWords __attribute__((vector_size(4 * GROUP)));
 typedef uint16_t GHalves __attribute__((vector_size(2 * GROUP), aligned(2)));
 
-static int64_t groups_of(int64_t channels) { return (channels + GROUP - 1) / GROUP; }
-static int64_t panels_of(int64_t channels) { return (channels + PANEL_COLUMNS - 1) / PANEL_COLUMNS; }
+static int64_t groups_of(int64_t channels) { return ceil_div(channels, GROUP); }
+static int64_t panels_of(int64_t channels) { return ceil_div(channels, PANEL_COLUMNS); }
 
 /* ---- description --------------------------------------------------------------------------------- */
 
@@ -52,14 +52,14 @@ void winograd_last_cut(Winograd *w)
 {
     int64_t read = groups_of(w->in), made = groups_of(w->out), tile = PLACES * GROUP * sizeof(float);
     int64_t most = clamp(BLOCK_BYTES / (read * tile), LEAST_BLOCK, MOST_BLOCK);
-    int64_t blocks = round_up((w->tiles + most - 1) / most, w->threads);
+    int64_t blocks = round_up(ceil_div(w->tiles, most), w->threads);
     int64_t terms = least(clamp(TERMS_BYTES / ((read + made) * tile), LEAST_TERMS, MOST_TERMS), w->tiles);
     int64_t all = round_up(w->tiles, FEW_TILE_ROWS);
     w->by_panels =
         w->of_weights ? (w->tiles - terms) * (read + made) <= read * made * GROUP : all <= made * GROUP;
     w->block = w->by_panels    ? all
                : w->of_weights ? terms
-                               : round_up((w->tiles + blocks - 1) / blocks, FEW_TILE_ROWS);
+                               : round_up(ceil_div(w->tiles, blocks), FEW_TILE_ROWS);
 }
 
 /* Floats from place to place: of tiles, weights, products and sums. */
@@ -263,8 +263,7 @@ WIDE static void multiply_channels(int64_t n, const float *a, const float *b, in
 
 /* ---- convolutions and gradients of data ------------------------------------------------------------ */
 
-/* Windows of a group of channels of the result and of those read: [read][position], vectors of the result's.
- */
+/* Windows of a group of channels of the result and of those read: [read][position], vectors of the former. */
 WIDE ALWAYS static inline void load_windows(const Winograd *w, const char *from, int64_t made, int64_t read,
                                             G windows[GROUP * WINDOW_TAPS], DType dt)
 {
@@ -276,14 +275,14 @@ WIDE ALWAYS static inline void load_windows(const Winograd *w, const char *from,
         for (int64_t k = 0; k < WINDOW_TAPS; k++) {
             UNROLL for (int i = 0; i < GROUP; i++) r[i] =
                 load_group(from + (i * w->of_out + k * GROUP) * size, GROUP, dt);
-            TURN(G, r, GROUP, ALL_16)
+            TRANSPOSE(G, r, GROUP, ALL_16)
             UNROLL for (int i = 0; i < GROUP; i++) windows[k * GROUP + i] = r[i];
         }
     } else if (whole && w->of_out == WINDOW_TAPS) {
         for (int64_t k = 0; k < GROUP; k++) {
             UNROLL for (int i = 0; i < GROUP; i++) r[i] = load_group(
                 from + (k * w->of_in + i * WINDOW_TAPS) * size, i < GROUP - 1 ? GROUP : WINDOW_TAPS, dt);
-            TURN(G, r, GROUP, ALL_16)
+            TRANSPOSE(G, r, GROUP, ALL_16)
             UNROLL for (int i = 0; i < WINDOW_TAPS; i++) windows[k * WINDOW_TAPS + i] = r[i];
         }
     } else {

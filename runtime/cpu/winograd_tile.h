@@ -194,7 +194,7 @@ ISA ALWAYS static inline void store(char *at, Four x, int64_t n, DType dt)
     memcpy(at, &half, (size_t)n * sizeof(uint16_t));
 }
 
-ISA static inline void turn(Four r[4])
+ISA static inline void transpose(Four r[4])
 {
     const Four a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5),
                b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5),
@@ -218,8 +218,8 @@ ISA ALWAYS static inline void load_four(const Source tile[LANES], int row, int c
     Four r[LANES];
     UNROLL for (int t = 0; t < LANES; t++) r[t] =
         load(tile[t].at + (row * tile[t].pitch + column) * size, dt);
-    turn(r);
-    turn(r + 4);
+    transpose(r);
+    transpose(r + 4);
     UNROLL for (int j = 0; j < 4; j++) d[j] = both(r[j], r[4 + j]);
 }
 

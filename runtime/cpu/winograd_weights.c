@@ -173,7 +173,7 @@ static void store_channel(const Winograd *w, const Scratch *s, const float *sums
 
 static void run_by_blocks(const Winograd *w, const Scratch *s, char *const at[SLOTS])
 {
-    int64_t rows = w->groups * w->panel.rows, parts = (s->rows + rows - 1) / rows;
+    int64_t rows = w->groups * w->panel.rows, parts = ceil_div(s->rows, rows);
 #pragma omp parallel num_threads(w->threads)
     {
         for (int64_t first = 0; first < w->tiles; first += w->block) {

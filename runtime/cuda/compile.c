@@ -4,7 +4,6 @@
 #include "cuda.h"
 #include "ir/mem.h"
 #include "runtime/kernels.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
@@ -92,11 +91,7 @@ static bool keep(const KernelCache *c, const char *cubin, size_t n, const Kernel
     Temp tmp;
     TRY(cache_folder_scratch(&c->folder, &tmp, d));
     snprintf(path, sizeof path, "%s/out%s", tmp.path, suffix);
-    FILE *f = fopen(path, "wx");
-    bool ok = f && fwrite(cubin, 1, n, f) == n;
-    ok = f && fclose(f) == 0 && ok;
-    ok = ok || fail_status(d, EXIT_DEVICE, "cannot write %s: %s", path, strerror(errno));
-    ok = ok && kernel_cache_keep(c, path, key, nkey, suffix, d);
+    bool ok = cache_file_put(path, cubin, n, d) && kernel_cache_keep(c, path, key, nkey, suffix, d);
     temp_remove(&tmp);
     return ok;
 }
@@ -119,8 +114,8 @@ static void *open_module(void *on, const CacheFolder *c, const char *name)
 {
     Compiler *x = on;
     CUmodule module = NULL;
-    size_t n;
-    char *cubin = cache_file_read(c, name, &n);
+    char *cubin = NULL;
+    cache_file_check(c, name, &cubin);
     CUresult r = cubin ? x->cu->cuModuleLoadData(&module, cubin) : 0;
     free(cubin);
     if (r != 0)

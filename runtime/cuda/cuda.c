@@ -119,22 +119,18 @@ static void give_back(Cuda *x)
         x->on.cu->cuStreamSynchronize(x->stream[LANE_COMPUTE]);
     stage_close(&x->stage);
     for (uint32_t i = 0; x->done && i < x->program.l.n; i++)
-        if (x->done[i])
-            x->on.cu->cuEventDestroy_v2(x->done[i]);
+        cuda_event_free(x->on.cu, x->done[i]);
     for (uint32_t s = 0; x->timed && s <= x->plan->nstep; s++)
-        if (x->timed[s])
-            x->on.cu->cuEventDestroy_v2(x->timed[s]);
+        cuda_event_free(x->on.cu, x->timed[s]);
     for (int i = 0; i < 2; i++)
         if (x->graph[i])
             x->on.cu->cuGraphExecDestroy(x->graph[i]);
     for (int i = 0; i < LANES; i++) {
         if (x->stream[i])
             x->on.cu->cuStreamDestroy_v2(x->stream[i]);
-        if (x->end[i])
-            x->on.cu->cuEventDestroy_v2(x->end[i]);
+        cuda_event_free(x->on.cu, x->end[i]);
     }
-    if (x->begin)
-        x->on.cu->cuEventDestroy_v2(x->begin);
+    cuda_event_free(x->on.cu, x->begin);
     if (x->memory)
         x->on.cu->cuMemFree_v2(x->memory);
     if (x->host)

@@ -87,5 +87,11 @@ const CublasLt *cuda_cublaslt(const CudaDriver *cu, Diag *d);
 /* Is r a success?  Else the message says what was called. */
 bool cuda_ok(const CudaDriver *cu, CUresult r, const char *call, Diag *d);
 #define CUDA_CALL(cu, name, ...) cuda_ok(cu, (cu)->name(__VA_ARGS__), #name, d)
+/* NULL is fine. */
+static inline void cuda_event_free(const CudaDriver *cu, CUevent e)
+{
+    if (e)
+        cu->cuEventDestroy_v2(e);
+}
 
 #endif

@@ -41,10 +41,8 @@ static bool bench_open(Bench *b, const CudaProfile *p, int64_t bytes, Diag *d)
 
 static void bench_close(Bench *b)
 {
-    if (b->from)
-        b->cu->cuEventDestroy_v2(b->from);
-    if (b->to)
-        b->cu->cuEventDestroy_v2(b->to);
+    cuda_event_free(b->cu, b->from);
+    cuda_event_free(b->cu, b->to);
     if (b->memory)
         b->cu->cuMemFree_v2(b->memory);
     if (b->stream)
@@ -265,38 +263,13 @@ bool cuda_times(void *user, Times worth, const Progress *pr, StepCost *out, Diag
                       profile_measures(p) ? measure(p, pr, out, d) : profile_answer(p, out, d));
 }
 
-/* Steps come in the order of the items: from where the last was found. */
-static const Item *find_item(const CudaProfile *p, NodeId first, uint32_t *next)
-{
-    for (uint32_t i = 0; i < p->nitem; i++) {
-        uint32_t at = (*next + i) % p->nitem;
-        if (p->item[at].first.i == first.i) {
-            *next = at + 1;
-            return &p->item[at];
-        }
-    }
-    return NULL;
-}
-
 bool cuda_learn(void *user, const NodeId *first, const double *seconds, uint32_t n, Diag *d)
 {
     CudaProfile *p = user;
     if (!profile_measures(p))
         return true;
-    uint32_t next = 0;
-    double *sum = mem_new(p->table.n + 1, sizeof *sum);
-    uint32_t *count = mem_new(p->table.n + 1, sizeof *count);
-    for (uint32_t i = 0; i < n; i++) {
-        const Item *it = find_item(p, first[i], &next);
-        if (it) {
-            sum[it->entry] += 1e9 * seconds[i];
-            count[it->entry]++;
-        }
-    }
-    for (uint32_t e = 0; e < p->table.n; e++)
-        if (count[e])
-            p->table.entry[e].ns = fmax(1, round(sum[e] / count[e]));
-    free(sum);
-    free(count);
-    return table_write(&p->table, d);
+    TimedCommand *c = NEW(&p->round, TimedCommand, p->nitem + 1);
+    for (uint32_t i = 0; i < p->nitem; i++)
+        c[i] = (TimedCommand){p->item[i].first, p->item[i].entry};
+    return table_learn(&p->table, c, p->nitem, first, seconds, n, d);
 }

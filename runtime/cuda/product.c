@@ -87,6 +87,12 @@ static cudaDataType_t type_of(DType dt)
     return dt == DT_F64 ? CUDA_R_64F : dt == DT_F16 ? CUDA_R_16F : dt == DT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+static bool set(const Routine *r, const CublasLt *lt, cublasLtMatmulDescAttributes_t attr, const void *v,
+                size_t n, Diag *d)
+{
+    return lt_ok(lt->cublasLtMatmulDescSetAttribute(r->op, attr, v, n), "cublasLtMatmulDescSetAttribute", d);
+}
+
 /* A matrix of that many rows, row-major: the library sees it column by column. */
 static bool make_layout(const CublasLt *lt, cublasLtMatrixLayout_t *out, DType dt, int64_t rows, int64_t cols,
                         int64_t ld, int64_t batch, int64_t stride, Diag *d)
@@ -111,17 +117,8 @@ static bool make_op(Routine *r, const CublasLt *lt, const Gemm *g, Diag *d)
                                                   : CUBLAS_COMPUTE_32F;
     return lt_ok(lt->cublasLtMatmulDescCreate(&r->op, compute, type_of(r->sum)), "cublasLtMatmulDescCreate",
                  d) &&
-           lt_ok(lt->cublasLtMatmulDescSetAttribute(r->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first),
-                 "cublasLtMatmulDescSetAttribute", d) &&
-           lt_ok(
-               lt->cublasLtMatmulDescSetAttribute(r->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second),
-               "cublasLtMatmulDescSetAttribute", d);
-}
-
-static bool set(const Routine *r, const CublasLt *lt, cublasLtMatmulDescAttributes_t attr, const void *v,
-                size_t n, Diag *d)
-{
-    return lt_ok(lt->cublasLtMatmulDescSetAttribute(r->op, attr, v, n), "cublasLtMatmulDescSetAttribute", d);
+           set(r, lt, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first, d) &&
+           set(r, lt, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second, d);
 }
 
 static bool set_places(const Routine *r, const CublasLt *lt, CUdeviceptr bias, CUdeviceptr x, Diag *d)

@@ -31,11 +31,10 @@ bool stage_open(Staging *s, const CudaContext *on, CUstream stream, int64_t byte
 
 void stage_close(Staging *s)
 {
-    for (int i = 0; i < CUDA_FLIGHT; i++) {
-        CUevent event[] = {s->begin[i], s->end[i], s->taken[i]};
-        for (int k = 0; k < 3; k++)
-            if (event[k])
-                s->on->cu->cuEventDestroy_v2(event[k]);
+    for (int i = 0; i < CUDA_FLIGHT && s->on; i++) {
+        cuda_event_free(s->on->cu, s->begin[i]);
+        cuda_event_free(s->on->cu, s->end[i]);
+        cuda_event_free(s->on->cu, s->taken[i]);
     }
     if (s->memory)
         s->on->cu->cuMemFreeHost(s->memory);
