@@ -37,6 +37,15 @@ IndexRange index_range(const Graph *g, const Node *n, int operand)
             return (IndexRange){.limit = val_type(g, n->in[0])->dim[((const AxisAttrs *)n->attr)->axis],
                                 .negative = true};
         break;
+    case OP_gather_nd:
+    case OP_scatter_nd: {
+        const Type *x = val_type(g, n->in[0]), *ix = val_type(g, n->in[1]);
+        int64_t batch = n->op == OP_gather_nd ? ((const AxisAttrs *)n->attr)->axis
+                                              : ((const ScatterAttrs *)n->attr)->axis;
+        if (operand == 1 && ix->dim[ix->rank - 1] == 1)
+            return (IndexRange){.limit = x->dim[batch], .negative = true};
+        break;
+    }
     case OP_gather_bwd:
         if (operand == 1) {
             const GatherBwdAttrs *at = n->attr;
