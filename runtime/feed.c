@@ -1,8 +1,8 @@
 /* feed.c -- the inputs of a step: from files, from text, or random in valid ranges.
  *
- * An integer input that reaches an operand which selects (gather indices, class targets),
- * through views, slices and conversions, takes that operand's range: data is checked
- * against it and random data drawn from it. */
+ * An integer input that reaches operands which select (gather indices, class targets), through views, slices
+ * and conversions, takes their ranges: data is checked against those that read an element (columns may have
+ * tables of their own), and random data drawn from what all of them take. */
 #include "runtime_int.h"
 #include "ir/philox.h"
 #include <inttypes.h>
@@ -11,10 +11,18 @@
 
 typedef enum { FEED_RANDOM, FEED_ROWS, FEED_TEXT } FeedKind;
 
+/* Elements of an input that a value has, and what they may be. */
+typedef struct Region {
+    struct Region *next;
+    IndexRange range;
+    InputView view;
+} Region;
+
 typedef struct {
     Val v;
-    int position; /* among the model's inputs */
-    IndexRange range;
+    int position;     /* among the model's inputs */
+    IndexRange range; /* of all regions */
+    Region *region;
     FeedKind kind;
     int entry; /* FEED_ROWS: the array, and its type */
     Type type;
@@ -42,30 +50,42 @@ static int64_t text_windows(const Feed *f)
 
 /* ---- what the graph expects -------------------------------------------- */
 
-/* The range of each integer input: of the first operand it selects with.  Targets of a loss on floats are
- * 0 or 1, which any of them takes, whatever the passes have made of the loss. */
+static void add_region(Feed *f, Input *in, IndexRange range, const InputView *view)
+{
+    Region *r = NEW(&f->arena, Region, 1);
+    *r = (Region){in->region, range, *view};
+    in->region = r;
+    in->range = range_of_both(in->range, range);
+}
+
+/* The ranges of each integer input.  Targets of a loss on floats are 0 or 1, which any of them takes,
+ * whatever the passes have made of the loss. */
 static void find_ranges(Feed *f)
 {
+    typedef struct {
+        Input *in;
+        InputView view;
+    } Source;
     const Graph *g = f->g;
     Arena tmp = {0};
-    Input **from = NEW(&tmp, Input *, g->nvals);
+    Source *from = NEW(&tmp, Source, g->nvals);
     for (int i = 0; i < f->n; i++) {
         Input *in = &f->input[i];
-        if (!dtype_is_float(val_type(g, in->v)->dt))
-            from[in->v.i] = in;
+        const Type *t = val_type(g, in->v);
+        if (!dtype_is_float(t->dt))
+            from[in->v.i] = (Source){in, view_whole(t)};
         else if (strcmp(g->vals[in->v.i].name, "target") == 0)
             in->range.limit = 2;
     }
     for (uint32_t i = 0; i < g->norder; i++) {
         const Node *n = &g->nodes[g->order[i].i];
         for (int k = 0; k < n->nin; k++) {
-            Input *in = from[n->in[k].i];
-            if (!in)
-                continue;
-            if (in->range.limit == 0)
-                in->range = index_range(g, n, k);
-            if (keeps_indices(g, n))
-                from[n->out[0].i] = in;
+            Source s = from[n->in[k].i];
+            IndexRange range = s.in ? index_range(g, n, k) : (IndexRange){0};
+            if (range.limit)
+                add_region(f, s.in, range, &s.view);
+            if (s.in && keeps_indices(g, n) && view_follow(&s.view, g, n))
+                from[n->out[0].i] = s;
         }
     }
     arena_free(&tmp);
@@ -122,15 +142,40 @@ static bool matches(Input *in, const Type *want, bool few)
     return in->period >= (few ? 1 : in->rows);
 }
 
-static bool check_value(const Input *in, const char *name, const Tensor *t, int64_t k, int64_t i, Diag *d)
+/* Of element i of the array: rows of a batch may come in any place of it. */
+static IndexRange range_at(const Input *in, const Type *own, int64_t i)
 {
-    const IndexRange *r = &in->range;
+    int64_t at[MAX_RANK];
+    int first = in->rows > 1 ? 1 : 0;
+    for (int a = own->rank - 1; a >= first; a--) {
+        at[a] = i % own->dim[a];
+        i /= own->dim[a];
+    }
+    IndexRange range = {0};
+    for (const Region *r = in->region; r; r = r->next)
+        if (view_has(&r->view, at, first, own->rank))
+            range = range_of_both(range, r->range);
+    return range;
+}
+
+static bool in_range(const IndexRange *r, int64_t v)
+{
+    return !r->limit || (v >= (r->negative ? -r->limit : 0) && v < r->limit) ||
+           (r->has_ignore && v == r->ignore);
+}
+
+static bool check_value(const Input *in, const Type *own, const char *name, const Tensor *t, int64_t k,
+                        int64_t i, Diag *d)
+{
     if (dtype_is_float(t->type.dt))
         return !isnan(tensor_f(t, k)) || fail(d, "%s: element %" PRId64 " is NaN", name, i);
-    int64_t v = tensor_i(t, k), low = r->negative ? -r->limit : 0;
-    return !r->limit || (v >= low && v < r->limit) || (r->has_ignore && v == r->ignore) ||
+    int64_t v = tensor_i(t, k);
+    if (in_range(&in->range, v)) /* which all regions take */
+        return true;
+    IndexRange r = range_at(in, own, i);
+    return in_range(&r, v) ||
            fail(d, "%s: element %" PRId64 " is %" PRId64 ", outside [%" PRId64 ", %" PRId64 ")", name, i, v,
-                low, r->limit);
+                r.negative ? -r.limit : 0, r.limit);
 }
 
 static bool check_values(const Feed *f, const Input *in, const char *name, Diag *d)
@@ -138,12 +183,13 @@ static bool check_values(const Feed *f, const Input *in, const char *name, Diag 
     enum { BLOCK = 1024 };
     double room[BLOCK];
     const int64_t size = BLOCK, n = type_count(&in->type);
+    const Type *own = val_type(f->g, in->v);
     Tensor block = {type_make(dtype_is_float(in->type.dt) ? DT_F64 : DT_I64, 1, &size), room};
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t m = n - at < BLOCK ? n - at : BLOCK;
         data_copy(f->data, in->entry, at, m, &block, 0);
         for (int64_t k = 0; k < m; k++)
-            TRY(check_value(in, name, &block, k, at + k, d));
+            TRY(check_value(in, own, name, &block, k, at + k, d));
     }
     return true;
 }

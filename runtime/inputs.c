@@ -1,6 +1,8 @@
-/* inputs.c -- which inputs of a graph the runtime makes itself, and what integer operands select from. */
+/* inputs.c -- which inputs of a graph the runtime makes itself, what integer operands select from, and
+ * which elements of an input they are. */
 #include "runtime_int.h"
 #include "ir/attrs.h"
+#include <string.h>
 
 static bool is_input(const Graph *g, Val v, Type want)
 {
@@ -35,6 +37,15 @@ IndexRange index_range(const Graph *g, const Node *n, int operand)
             return (IndexRange){.limit = val_type(g, n->in[0])->dim[((const AxisAttrs *)n->attr)->axis],
                                 .negative = true};
         break;
+    case OP_gather_nd:
+    case OP_scatter_nd: {
+        const Type *x = val_type(g, n->in[0]), *ix = val_type(g, n->in[1]);
+        int64_t batch = n->op == OP_gather_nd ? ((const AxisAttrs *)n->attr)->axis
+                                              : ((const ScatterAttrs *)n->attr)->axis;
+        if (operand == 1 && ix->dim[ix->rank - 1] == 1)
+            return (IndexRange){.limit = x->dim[batch], .negative = true};
+        break;
+    }
     case OP_gather_bwd:
         if (operand == 1) {
             const GatherBwdAttrs *at = n->attr;
@@ -58,9 +69,101 @@ IndexRange index_range(const Graph *g, const Node *n, int operand)
     return (IndexRange){0};
 }
 
+IndexRange range_of_both(IndexRange a, IndexRange b)
+{
+    if (a.limit == 0 || b.limit == 0)
+        return a.limit ? a : b;
+    bool ignore = a.has_ignore && b.has_ignore && a.ignore == b.ignore;
+    return (IndexRange){.limit = a.limit < b.limit ? a.limit : b.limit,
+                        .ignore = ignore ? a.ignore : 0,
+                        .negative = a.negative && b.negative,
+                        .has_ignore = ignore,
+                        .target = a.target && b.target};
+}
+
 bool keeps_indices(const Graph *g, const Node *n)
 {
     return (n->op == OP_reshape || n->op == OP_transpose || n->op == OP_expand || n->op == OP_slice ||
             n->op == OP_cast || n->op == OP_copy) &&
            !dtype_is_float(val_type(g, n->out[0])->dt);
+}
+
+/* ---- views ------------------------------------------------------------- */
+
+InputView view_whole(const Type *t)
+{
+    InputView v = {0};
+    for (int i = 0; i < t->rank; i++) {
+        v.axis[i] = i;
+        v.step[i] = 1;
+        v.size[i] = t->dim[i];
+    }
+    return v;
+}
+
+static bool follow_slice(InputView *v, const SliceAttrs *at, const Type *x)
+{
+    for (int i = 0; i < x->rank; i++) {
+        int a = v->axis[i];
+        if (at->size.v[i] == x->dim[i] && at->step.v[i] == 1)
+            continue;
+        if (a < 0)
+            return false;
+        v->first[a] += v->step[a] * at->start.v[i];
+        v->step[a] *= at->size.v[i] > 1 ? at->step.v[i] : 1;
+        v->size[a] = at->size.v[i];
+    }
+    return true;
+}
+
+/* Axes of y that are x's, from the first on as long as they are the same but for extents of 1. */
+static void follow_reshape(InputView *v, const Type *x, const Type *y)
+{
+    int from[MAX_RANK], i = 0, j = 0;
+    memcpy(from, v->axis, sizeof from);
+    while (j < y->rank) {
+        if (i < x->rank && x->dim[i] == y->dim[j])
+            v->axis[j++] = from[i++];
+        else if (y->dim[j] == 1)
+            v->axis[j++] = -1;
+        else if (i < x->rank && x->dim[i] == 1)
+            i++;
+        else
+            break;
+    }
+    while (j < y->rank)
+        v->axis[j++] = -1;
+}
+
+bool view_follow(InputView *v, const Graph *g, const Node *n)
+{
+    const Type *x = val_type(g, n->in[0]), *y = val_type(g, n->out[0]);
+    InputView was = *v;
+    switch (n->op) {
+    case OP_slice:
+        return follow_slice(v, n->attr, x);
+    case OP_reshape:
+        follow_reshape(v, x, y);
+        return true;
+    case OP_transpose:
+        for (int i = 0; i < y->rank; i++)
+            v->axis[i] = was.axis[((const TransposeAttrs *)n->attr)->perm.v[i]];
+        return true;
+    case OP_expand:
+        for (int i = y->rank - 1, k = x->rank - 1; i >= 0; i--, k--)
+            v->axis[i] = k >= 0 && x->dim[k] == y->dim[i] ? was.axis[k] : -1;
+        return true;
+    default:
+        return true;
+    }
+}
+
+bool view_has(const InputView *v, const int64_t *at, int first, int rank)
+{
+    for (int a = first; a < rank; a++) {
+        int64_t d = at[a] - v->first[a];
+        if (d % v->step[a] != 0 || d / v->step[a] < 0 || d / v->step[a] >= v->size[a])
+            return false;
+    }
+    return true;
 }

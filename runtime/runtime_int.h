@@ -24,8 +24,21 @@ typedef struct {
     bool negative, has_ignore, target;
 } IndexRange;
 IndexRange index_range(const Graph *g, const Node *n, int operand);
+/* What both take; of limit 0, which says nothing, the other. */
+IndexRange range_of_both(IndexRange a, IndexRange b);
 /* Does n hand indices on as they are? */
 bool keeps_indices(const Graph *g, const Node *n);
+
+/* Which elements of an input a value has: first + step * i, 0 <= i < size, along each of the input's axes. */
+typedef struct {
+    int axis[MAX_RANK]; /* per axis of the value: the input's, or -1 */
+    int64_t first[MAX_RANK], step[MAX_RANK], size[MAX_RANK];
+} InputView;
+InputView view_whole(const Type *t);
+/* v, of the operand of a node that keeps indices, becomes that of its result; false: it is not known. */
+bool view_follow(InputView *v, const Graph *g, const Node *n);
+/* Is the element at at[first], ..., at[rank - 1] (any along the axes before) one of v? */
+bool view_has(const InputView *v, const int64_t *at, int first, int rank);
 
 /* ---- train.c ----------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 #include "command.h"
 #include "ir/file.h"
 #include "ir/philox.h"
+#include "runtime/runtime.h"
 #include "runtime/weights.h"
 
 /* Open and decode everything; false with a one-line message. */
@@ -364,6 +365,52 @@ START_TEST(text_windows)
 }
 END_TEST
 
+/* ---- what an input may be ------------------------------------------------------------ */
+
+START_TEST(columns_have_ranges_of_their_own)
+{
+    static const char *const categories = /* a column for each of two tables */
+        "graph {\n"
+        "  input %idx: i64[2,2]\n"
+        "  param %a: f32[3,4]\n"
+        "  param %b: f32[9,4]\n"
+        "  %ia: i64[2,1] = slice %idx {start=[0,0], step=[1,1], size=[2,1]}\n"
+        "  %ja: i64[2] = reshape %ia {shape=[2]}\n"
+        "  %t: i64[2,2] = transpose %idx {perm=[1,0]}\n"
+        "  %ib: i64[1,2] = slice %t {start=[1,1], step=[1,-1], size=[1,2]}\n"
+        "  %ea: f32[2,4] = gather %a, %ja {axis=0}\n"
+        "  %eb: f32[1,2,4] = gather %b, %ib {axis=0}\n"
+        "  %s: f32[1,2,4] = add %ea, %eb\n"
+        "  output %s\n"
+        "}\n";
+    static const struct {
+        int64_t idx[8];
+        const char *want; /* empty: it is taken */
+    } cases[] = {
+        {{2, 8, -3, -9, 0, 3, 1, 4}, ""},
+        {{2, 8, 0, 0, 0, 3, 3, 4}, "idx: element 6 is 3, outside [-3, 3)"},
+        {{2, 8, 0, 9, 0, 3, 1, 4}, "idx: element 3 is 9, outside [-9, 9)"},
+    };
+    Graph g;
+    Arena arena = {0};
+    Diag d = {0};
+    graph_init(&g, &arena, &d);
+    ck_assert_msg(graph_parse(&g, categories, &d) && graph_verify(&g, &d), "%s", d.msg);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        NamedTensor v = {"idx", {type_make(DT_I64, 2, (int64_t[]){4, 2}), (void *)cases[i].idx}};
+        ck_assert(npz_write("idx.npz", 1, &v, &d));
+        DataFile *data = data_open("idx.npz", &d);
+        Feed *feed = feed_open(&g, &(StepInputs){0}, data, FEED_FILE, 0, &d);
+        ck_assert_str_eq(d.msg, cases[i].want);
+        ck_assert((feed != NULL) == !cases[i].want[0]);
+        feed_close(feed);
+        data_close(data);
+        d = (Diag){0};
+    }
+    arena_free(&arena);
+}
+END_TEST
+
 /* ---- initial values, safetensors ----------------------------------------------------------- */
 
 START_TEST(init_rules)
@@ -556,6 +603,7 @@ Suite *suite_data(void)
     tcase_add_test(tc, tensorproto);
     tcase_add_test(tc, fixtures);
     tcase_add_test(tc, text_windows);
+    tcase_add_test(tc, columns_have_ranges_of_their_own);
     tcase_add_test(tc, safetensors_bytes);
     tcase_add_test(tc, safetensors_names);
     tcase_add_test(tc, safetensors_round_trip);

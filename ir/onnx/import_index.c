@@ -36,11 +36,74 @@ static bool import_gather(OnnxNode *n)
     return n->out[0].i;
 }
 
+/* ---- by element: PyTorch expands an index of rows to all of their elements ----------------------- */
+
+/* The first of every `inner` elements of a known index, where the others are equal. */
+static Val known_rows(Graph *g, Val index, const Type *rows, int64_t inner)
+{
+    Tensor t = graph_tensor(g, index);
+    for (int64_t k = 0, count = type_count(&t.type); k < count; k++)
+        if (tensor_i(&t, k) != tensor_i(&t, k / inner * inner))
+            return (Val){0};
+    for (int i = rows->rank; i < t.type.rank; i++)
+        index = build_slice(g, index, i, 0, 1);
+    return build_reshape(g, index, rows->rank, rows->dim);
+}
+
+/* `index` without the dimensions behind axis, along which it is the same everywhere; {0}: it is not. */
+static Val index_of_rows(Graph *g, Val index, int axis)
+{
+    const Type t = *val_type(g, index), rows = type_make(t.dt, axis + 1, t.dim);
+    const Node *n = graph_def(g, index);
+    int64_t inner = 1;
+    for (int i = axis + 1; i < t.rank; i++)
+        inner *= t.dim[i];
+    if (inner > 1 && graph_is_const(g, index))
+        return known_rows(g, index, &rows, inner);
+    if (inner <= 1 || !n || (n->op != OP_cast && n->op != OP_expand))
+        return (Val){0};
+    Val x = n->in[0];
+    if (n->op == OP_cast) {
+        x = index_of_rows(g, x, axis);
+        return x.i ? build_cast(g, x, t.dt) : x;
+    }
+    const Type from = *val_type(g, x);
+    int kept = axis + 1 - (t.rank - from.rank);
+    for (int i = kept > 0 ? kept : 0; i < from.rank; i++)
+        if (from.dim[i] != 1)
+            return (Val){0};
+    x = build_reshape(g, x, kept > 0 ? kept : 0, from.dim);
+    return build_expand(g, x, rows.rank, rows.dim);
+}
+
+/* As tuples of one: for gather_nd and scatter_nd with axis batch dimensions; {0}: elements of a row of x have
+ * indices of their own, or none. */
+static Val row_tuples(Graph *g, Val x, Val index, int axis)
+{
+    const Type *t = val_type(g, x), *ti = val_type(g, index);
+    bool whole = t->rank == ti->rank && t->rank < MAX_RANK;
+    for (int i = 0; whole && i < t->rank; i++)
+        whole = i == axis || t->dim[i] == ti->dim[i];
+    Val rows = whole ? index_of_rows(g, index, axis) : (Val){0};
+    if (!rows.i)
+        return rows;
+    Type tuples = *val_type(g, rows);
+    tuples.dim[tuples.rank++] = 1;
+    return build_reshape(g, rows, tuples.rank, tuples.dim);
+}
+
+static Val gather_elements(Graph *g, Val x, Val index, int64_t axis)
+{
+    Val rows = row_tuples(g, x, index, (int)axis);
+    return build(g, rows.i ? OP_gather_nd : OP_gather_elements, NULL, 2, (Val[]){x, rows.i ? rows : index},
+                 &(AxisAttrs){axis});
+}
+
 static bool import_gather_elements(OnnxNode *n)
 {
-    AxisAttrs at;
-    TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
-    n->out[0] = build(n->g, OP_gather_elements, NULL, 2, n->in, &at);
+    int64_t axis;
+    TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &axis));
+    n->out[0] = gather_elements(n->g, n->in[0], n->in[1], axis);
     return n->out[0].i;
 }
 
@@ -65,7 +128,9 @@ static bool import_scatter_elements(OnnxNode *n)
     ScatterAttrs at = {0};
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
     TRY(read_reduction(n, &at.reduction));
-    n->out[0] = build(n->g, OP_scatter_elements, NULL, 3, n->in, &at);
+    Val rows = row_tuples(n->g, n->in[0], n->in[1], (int)at.axis);
+    n->out[0] = build(n->g, rows.i ? OP_scatter_nd : OP_scatter_elements, NULL, 3,
+                      (Val[]){n->in[0], rows.i ? rows : n->in[1], n->in[2]}, &at);
     return wrapped(n);
 }
 
@@ -124,9 +189,7 @@ static bool import_reverse_sequence(OnnxNode *n)
     Val len = along_axis(g, build_cast(g, n->in[1], DT_I64), (int)batch, t.rank);
     Val mirrored = add_scalar(g, build2(g, OP_sub, len, step), -1);
     Val index = build3(g, OP_where, build2(g, OP_less, step, len), mirrored, step);
-    index = build_expand(g, index, t.rank, t.dim);
-    n->out[0] = build(g, OP_gather_elements, NULL, 2, (Val[]){n->in[0], index},
-                      &(AxisAttrs){time});
+    n->out[0] = gather_elements(g, n->in[0], build_expand(g, index, t.rank, t.dim), time);
     return n->out[0].i;
 }
 

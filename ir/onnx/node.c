@@ -456,6 +456,10 @@ static Val repeat(Graph *g, Val a, int axis, int64_t times, bool behind)
     if (times == 1 || !a.i)
         return a;
     Type t = *val_type(g, a);
+    if (t.dim[axis] == 1) {
+        t.dim[axis] = times;
+        return build_expand(g, a, t.rank, t.dim);
+    }
     int64_t dim[3] = {1, 1, 1};
     for (int i = 0; i < t.rank; i++)
         dim[i < axis + behind ? 0 : 2] *= t.dim[i];

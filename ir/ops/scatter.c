@@ -315,13 +315,30 @@ static OnnxVal scatter_rows(OnnxNodes *o, const Graph *g, const Node *n, int64_t
     return onnx_reshape(o, y, x->rank, x->dim);
 }
 
+/* Tuples of one behind batch dimensions: the index of every element. */
+static OnnxVal scatter_batches(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const ScatterAttrs *at = n->attr;
+    const Type *u = in_type(g, n, 2);
+    Type index = *u;
+    for (int i = in_type(g, n, 1)->rank - 1; i < u->rank; i++)
+        index.dim[i] = 1;
+    OnnxVal v = onnx_reshape(o, onnx_cast(o, onnx_in(o, 1), DT_I64), u->rank, index.dim);
+    return scatter_elements(o, onnx_in(o, 0), onnx_expand(o, v, u->rank, u->dim), onnx_in(o, 2), at->axis,
+                            at->reduction);
+}
+
 static bool scatter_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const ScatterAttrs *at = n->attr;
     bool nd = n->op == OP_scatter_nd;
-    if (nd && at->axis)
+    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1), *u = in_type(g, n, 2);
+    bool one = nd && ix->dim[ix->rank - 1] == 1 && u->rank == x->rank;
+    if (nd && at->axis && !one)
         return onnx_refuse(o, "ScatterND has no batch dimensions");
-    if (!nd)
+    if (nd && at->axis)
+        onnx_out(o, 0, scatter_batches(o, g, n));
+    else if (!nd)
         onnx_out(o, 0,
                  scatter_elements(o, onnx_in(o, 0), onnx_cast(o, onnx_in(o, 1), DT_I64), onnx_in(o, 2),
                                   at->axis, at->reduction));
