@@ -208,6 +208,15 @@ START_TEST(policies_that_are_none)
 }
 END_TEST
 
+/* What is behind it would not be read. */
+START_TEST(instance_with_a_nul_byte)
+{
+    write_bytes("nul.dag", "0 1 1\n1 1 1\0 0\n2 1 1 0\n", 23);
+    ckc_refuses("solve nul.dag --budget 100%", 1, "nul.dag: line 2: a NUL byte");
+    ckc_refuses("compare nul.dag", 1, "nul.dag: line 2: a NUL byte");
+}
+END_TEST
+
 Suite *suite_compare(void)
 {
     Suite *s = suite_create("compare");
@@ -222,5 +231,6 @@ Suite *suite_compare(void)
     tcase_add_test(t, interrupted);
     tcase_add_test(t, no_plan_is_a_row);
     tcase_add_test(t, policies_that_are_none);
+    tcase_add_test(t, instance_with_a_nul_byte);
     return s;
 }

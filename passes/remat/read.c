@@ -643,8 +643,11 @@ bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
         return rm_fail(err, "%.150s: more than %d bytes", path, TEXT_MOST);
     }
     char why[REMAT_ERR] = "";
-    bool ok =
-        remat_parse(text, inst, ids, why) || rm_fail(err, "%.100s: %.150s", path, why);
+    size_t end = strlen(text), line = 1;
+    for (size_t i = 0; i < end; i++)
+        line += text[i] == '\n';
+    bool ok = (end == n || rm_fail(why, "line %zu: a NUL byte", line)) && remat_parse(text, inst, ids, why);
+    ok = ok || rm_fail(err, "%.100s: %.150s", path, why);
     free(text);
     return ok;
 }
