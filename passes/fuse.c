@@ -21,10 +21,11 @@ typedef struct {
     uint32_t *unit;    /* per position: the unit it belongs to (position of its first member) */
     uint32_t *next;    /* per position: next member of the unit, 0 = end */
     uint32_t *last;    /* per unit: its last member */
+    uint32_t *reach;   /* per unit: the last member of it and of all units it depends on */
     uint32_t loss;     /* position of the loss (or the end): later nodes are backward */
     bool *accumulated; /* per position: runs when all micro-batches are over */
     bool *rows;        /* per position: a row operator whose first result is not reduced */
-    uint32_t *mark, stamp;
+    uint32_t *mark, stamp, *open, nopen;
     uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
     Val *target;       /* per value: the state it overwrites */
     bool *live;        /* per value: false between probes */
@@ -83,46 +84,40 @@ static int by_position(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Does a path leave the union and come back?  Walks producers of outside operands backwards. */
-static bool reaches(Fuse *f, uint32_t pos, uint32_t first, uint32_t inside)
+/* Opens the units that make what the node at p reads; is one of them inside? */
+static bool open_producers(Fuse *f, uint32_t p, uint32_t first, uint32_t inside)
 {
-    uint32_t unit = f->unit[pos];
-    if (f->last[unit] < first)
-        return false;
-    if (f->mark[unit] == inside)
-        return true;
-    if (f->mark[unit] == inside + 1)
-        return false;
-    f->mark[unit] = inside + 1;
-    uint32_t p = unit;
-    do {
-        const Node *n = at(f, p);
-        for (int i = 0; i < n->nin; i++) {
-            int64_t q = producer(f, n->in[i]);
-            if (q >= 0 && f->unit[q] != unit && reaches(f, (uint32_t)q, first, inside))
-                return true;
-        }
-    } while ((p = f->next[p]) != 0);
-    return false;
+    const Node *n = at(f, p);
+    bool meets = false;
+    for (int i = 0; i < n->nin; i++) {
+        int64_t q = producer(f, n->in[i]);
+        uint32_t unit = q < 0 ? 0 : f->unit[q];
+        meets |= q >= 0 && f->mark[unit] == inside;
+        if (q < 0 || f->mark[unit] >= inside || f->reach[unit] < first)
+            continue;
+        f->mark[unit] = inside + 1;
+        f->open[f->nopen++] = unit;
+    }
+    return meets;
 }
 
+/* Does a path leave the union and come back?  Walks producers of outside operands backwards. */
 static bool makes_cycle(Fuse *f, const uint32_t *set, int n)
 {
     uint32_t inside = f->stamp += 2;
-    uint32_t first = set[0];
+    bool meets = false;
     for (int i = 0; i < n; i++)
         f->mark[f->unit[set[i]]] = inside;
-    for (int i = 0; i < n; i++) {
-        const Node *node = at(f, set[i]);
-        for (int k = 0; k < node->nin; k++) {
-            int64_t q = producer(f, node->in[k]);
-            if (q < 0 || f->mark[f->unit[q]] == inside)
-                continue;
-            if (reaches(f, (uint32_t)q, first, inside))
-                return true;
-        }
+    f->nopen = 0;
+    for (int i = 0; i < n; i++)
+        open_producers(f, set[i], set[0], inside);
+    while (f->nopen > 0 && !meets) {
+        uint32_t p = f->open[--f->nopen];
+        do
+            meets |= open_producers(f, p, set[0], inside);
+        while ((p = f->next[p]) != 0);
     }
-    return false;
+    return meets;
 }
 
 static bool in_set(const uint32_t *set, int n, uint32_t pos)
@@ -211,13 +206,35 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Re
     return ok;
 }
 
+/* What depends on the unit reaches as far. */
+static void raise_reach(Fuse *f, uint32_t unit)
+{
+    f->nopen = 0;
+    f->open[f->nopen++] = unit;
+    while (f->nopen > 0) {
+        uint32_t p = f->open[--f->nopen];
+        do
+            for (int o = 0; o < at(f, p)->nout; o++)
+                for (const uint32_t *u = f->users[at(f, p)->out[o].i]; u && *u; u++)
+                    if (f->reach[f->unit[*u - 1]] < f->reach[unit]) {
+                        f->reach[f->unit[*u - 1]] = f->reach[unit];
+                        f->open[f->nopen++] = f->unit[*u - 1];
+                    }
+        while ((p = f->next[p]) != 0);
+    }
+}
+
 static void join(Fuse *f, const uint32_t *set, int n)
 {
+    uint32_t reach = set[n - 1];
     for (int i = 0; i < n; i++) {
+        reach = f->reach[f->unit[set[i]]] > reach ? f->reach[f->unit[set[i]]] : reach;
         f->unit[set[i]] = set[0];
         f->next[set[i]] = i + 1 < n ? set[i + 1] : 0;
     }
     f->last[set[0]] = set[n - 1];
+    f->reach[set[0]] = reach;
+    raise_reach(f, set[0]);
 }
 
 /* Make one unit of those of pos and q, if that is possible. */
@@ -418,15 +435,16 @@ bool pass_fuse(Graph *g, PassCtx *cx)
               .accumulated = graph_accumulated(g, cx->tmp),
               .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
               .unit = NEW(cx->tmp, uint32_t, n + 1), .next = NEW(cx->tmp, uint32_t, n + 1),
-              .last = NEW(cx->tmp, uint32_t, n + 1), .mark = NEW(cx->tmp, uint32_t, n + 1),
+              .last = NEW(cx->tmp, uint32_t, n + 1), .reach = NEW(cx->tmp, uint32_t, n + 1),
+              .mark = NEW(cx->tmp, uint32_t, n + 1), .open = NEW(cx->tmp, uint32_t, n + 1),
               .rows = NEW(cx->tmp, bool, n + 1), .live = NEW(cx->tmp, bool, g->nvals)};
     bool *can = NEW(cx->tmp, bool, n + 1), *ends = graph_ends(g, cx->tmp);
     for (uint32_t p = 0; p < n; p++) {
-        f.pos[g->order[p].i] = f.unit[p] = f.last[p] = p;
+        f.pos[g->order[p].i] = f.unit[p] = f.last[p] = f.reach[p] = p;
         can[p] = fusible(&f, p);
     }
-    join_groups(&f);
     find_users(&f);
+    join_groups(&f);
     for (int later = 0; later < 2; later++) /* a cast that widens rather joins its reader than its producer */
         for (uint32_t p = 0; p < n; p++)
             if (can[p] && node_widens(g, at(&f, p)) == later)
