@@ -69,6 +69,14 @@ Onnx__AttributeProto *add_attr(Builder *b, Onnx__NodeProto *n, const char *name)
     return b->attrs[k];
 }
 
+void add_int(Builder *b, Onnx__NodeProto *n, const char *name, int64_t v)
+{
+    Onnx__AttributeProto *a = add_attr(b, n, name);
+    a->has_type = a->has_i = true;
+    a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
+    a->i = v;
+}
+
 void add_value(Builder *b, Arena *a, const char *name, int type, const char *dims,
                bool input)
 {

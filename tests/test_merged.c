@@ -92,9 +92,7 @@ START_TEST(bias_of_impossible_weights)
     add_tensor(&b, "up.weight", 4, (int64_t[]){1, INT64_MIN, 1, 1}, NULL);
     Onnx__NodeProto *n = node(&b, &a, "ConvTranspose", "x up.weight", "y",
                               "%y = conv(args = (%x, %p_up_w, %p_up_b))", NULL);
-    Onnx__AttributeProto *group = add_attr(&b, n, "group");
-    group->has_i = true;
-    group->i = 2;
+    add_int(&b, n, "group", 2);
     sign(&b, &a, "\n# inputs\np_up_w: PARAMETER target='up.weight'\np_up_b: PARAMETER target='up.bias'\n"
                  "x: USER_INPUT\n");
     Imported r = import_file(save(&b, &a, "merged.onnx"));

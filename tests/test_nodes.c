@@ -19,13 +19,6 @@ static Onnx__NodeProto *start_op(Builder *b, Arena *a, int opset, const char *op
     return add_node(b, a, op, in, "y");
 }
 
-static void add_int(Builder *b, Onnx__NodeProto *n, const char *name, int64_t v)
-{
-    Onnx__AttributeProto *a = add_attr(b, n, name);
-    a->has_i = true;
-    a->i = v;
-}
-
 static void add_ints(Builder *b, Onnx__NodeProto *n, const char *name, size_t count, const int64_t *v)
 {
     Onnx__AttributeProto *a = add_attr(b, n, name);

@@ -391,10 +391,7 @@ START_TEST(stft_of_a_matrix)
     add_tensor(&b, "length", 0, NULL, &length);
     for (int i = 0; i < 2; i++) {
         Onnx__NodeProto *cast = add_node(&b, &a, "Cast", i ? "step" : "length", i ? "s" : "l");
-        Onnx__AttributeProto *to = add_attr(&b, cast, "to");
-        to->has_type = to->has_i = true;
-        to->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
-        to->i = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+        add_int(&b, cast, "to", ONNX__TENSOR_PROTO__DATA_TYPE__INT64);
     }
     add_node(&b, &a, "STFT", "x s _ l", "y");
     OnnxFeed feed = {"x", {type_make(DT_F32, 2, (int64_t[]){2, 6}), x}};
@@ -438,10 +435,7 @@ START_TEST(an_index_of_rows_stays_one)
     Onnx__NodeProto *n[] = {add_node(&b, &a, "GatherElements", "x index", "g"),
                             add_node(&b, &a, "ScatterElements", "x index g", "y")};
     for (int i = 0; i < 2; i++) {
-        Onnx__AttributeProto *axis = add_attr(&b, n[i], "axis");
-        axis->has_type = axis->has_i = true;
-        axis->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
-        axis->i = 1;
+        add_int(&b, n[i], "axis", 1);
     }
     Onnx__AttributeProto *how = add_attr(&b, n[1], "reduction");
     how->has_type = how->has_s = true;
@@ -461,6 +455,37 @@ START_TEST(an_index_of_rows_stays_one)
     static const int found[] = {2, 1, 2, 1, 3, 1}; /* that a row is in it, and once more */
     for (int i = 0; i < 12; i++)
         ck_assert_double_eq(tensor_f(&y, i), (double)found[i / 2] * x[i]);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* All channels are read at the same pixels: no index, 8 bytes each, stands for every element. */
+START_TEST(sampled_pixels_are_rows)
+{
+    float x[12], grid[] = {-1, 0, 1, 1};
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < 12; i++)
+        x[i] = (float)i;
+    start(&b, 16);
+    add_value(&b, &a, "x", FLOAT, "1322", true);
+    add_value(&b, &a, "grid", FLOAT, "1122", true);
+    add_value(&b, &a, "y", FLOAT, "1312", false);
+    add_int(&b, add_node(&b, &a, "GridSample", "x grid", "y"), "align_corners", 1);
+    OnnxFeed feed[] = {{"x", {type_make(DT_F32, 4, (int64_t[]){1, 3, 2, 2}), x}},
+                       {"grid", {type_make(DT_F32, 4, (int64_t[]){1, 1, 2, 2}), grid}}};
+    Imported r = import_file(save(&b, &a, "sample.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.feed = feed, .nfeed = 2}), "%s", r.d.msg);
+    for (uint32_t i = 1; i < r.g.nvals; i++)
+        ck_assert(r.g.vals[i].type.dt != DT_I64 || type_count(&r.g.vals[i].type) <= 2);
+    void **data = NEW(&a, void *, r.g.nvals);
+    ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
+    Tensor y = {*val_type(&r.g, r.g.out[0]), data[r.g.out[0].i]};
+    for (int c = 0; c < 3; c++) { /* half-way between the rows on the left; the last pixel */
+        ck_assert_double_eq_tol(tensor_f(&y, 2 * c), 4 * c + 1, 1e-6);
+        ck_assert_double_eq_tol(tensor_f(&y, 2 * c + 1), 4 * c + 3, 1e-6);
+    }
     release(&r);
     arena_free(&a);
 }
@@ -527,10 +552,7 @@ START_TEST(packed_weights_stay_packed)
     add_tensor(&b, "s", 1, (int64_t[]){ROWS}, scale)->n_float_data = ROWS;
     add_value(&b, &a, "x", FLOAT, "2N", true);
     add_value(&b, &a, "y", FLOAT, "2M", false);
-    Onnx__AttributeProto *axis = add_attr(&b, add_node(&b, &a, "DequantizeLinear", "w s", "f"), "axis");
-    axis->has_type = axis->has_i = true;
-    axis->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
-    axis->i = 0;
+    add_int(&b, add_node(&b, &a, "DequantizeLinear", "w s", "f"), "axis", 0);
     add_node(&b, &a, "MatMul", "x f", "y");
     Imported r = import_file(save(&b, &a, "packed.onnx"));
     OnnxBind bind = {"N", ROWS};
@@ -562,9 +584,7 @@ START_TEST(casts_end_a_narrow_type)
     k->data_type = I64;
     k->int64_data = one;
     k->n_int64_data = 1;
-    Onnx__AttributeProto *to = add_attr(&b, add_node(&b, &a, "Cast", "x", "cast"), "to");
-    to->has_i = true;
-    to->i = I64;
+    add_int(&b, add_node(&b, &a, "Cast", "x", "cast"), "to", I64);
     add_node(&b, &a, "CastLike", "x k", "like");
     add_node(&b, &a, "Shape", "x", "shape");
     add_node(&b, &a, "TopK", "x k", "top index");
@@ -663,6 +683,7 @@ Suite *suite_onnx(void)
     tcase_add_test(t, nodes_may_come_in_any_order);
     tcase_add_test(t, zeros_are_no_bias);
     tcase_add_test(t, stft_of_a_matrix);
+    tcase_add_test(t, sampled_pixels_are_rows);
     tcase_add_loop_test(t, an_index_of_rows_stays_one, 0, 3);
     tcase_add_test(t, layer_norm_in_an_old_opset);
     tcase_add_test(t, new_operators_in_an_old_opset);

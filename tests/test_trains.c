@@ -110,10 +110,7 @@ START_TEST(biases_train)
     add_node(&m, &a, "Conv", "x filter", "c");
     add_node(&m, &a, "Transpose", "c", "t");
     add_node(&m, &a, "Add", "t bias", "y");
-    Onnx__AttributeProto *size = add_attr(&m, add_node(&m, &a, "LSTM", "s W R B", "h"), "hidden_size");
-    size->has_type = size->has_i = true;
-    size->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
-    size->i = 2;
+    add_int(&m, add_node(&m, &a, "LSTM", "s W R B", "h"), "hidden_size", 2);
     Imported r = import_file(save(&m, &a, "biases.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
     ck_assert_int_eq(kind_of(&r.g, "bias"), VAL_PARAM);
@@ -313,10 +310,7 @@ static Imported batch_norm_model(Builder *b, Arena *a, int opset, bool many)
     Onnx__NodeProto *n =
         add_node(b, a, "BatchNormalization", "x scale bias mean var", many ? "y m v" : "y");
     if (many && opset >= 14) {
-        Onnx__AttributeProto *t = add_attr(b, n, "training_mode");
-        t->has_type = t->has_i = true;
-        t->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
-        t->i = 1;
+        add_int(b, n, "training_mode", 1);
     }
     return import_file(save(b, a, "bn.onnx"));
 }

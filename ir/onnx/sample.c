@@ -2,8 +2,8 @@
  *
  * A value is a weighted sum over the neighbouring pixels: 1, 2 or 4 per dimension.  Per
  * neighbour and dimension there are an index and a weight; the index of a pixel in memory
- * is their sum by strides, its weight their product.  Pixels are read with gather_elements.
- */
+ * is their sum by strides, its weight their product, for all channels: they are made the rows that gather_nd
+ * reads. */
 #include "sample.h"
 
 typedef struct {
@@ -93,6 +93,9 @@ static Val both(Graph *g, Op op, Val a, Val b)
     return a.i && b.i ? build2(g, op, a, b) : a.i ? a : b;
 }
 
+/* [N,C,P] as [N,P,C], or back. */
+static Val swapped(Graph *g, Val x) { return build_transpose(g, x, (const int[]){0, 2, 1}); }
+
 Val sample(Graph *g, const Sampler *s, Val x, const Val *at)
 {
     Neighbour near[SAMPLE_DIMS][4];
@@ -108,7 +111,8 @@ Val sample(Graph *g, const Sampler *s, Val x, const Val *at)
     int64_t pixels = 1;
     for (int d = 0; d < s->n; d++)
         pixels *= s->extent[d];
-    x = build_reshape(g, x, 3, (int64_t[]){batch, channels, pixels});
+    x = swapped(g, build_reshape(g, x, 3, (int64_t[]){batch, channels, pixels}));
+    const int64_t each[] = {batch, points, 1};
     Val sum = {0};
     for (int c = 0; c < count; c++) {
         Val index = {0}, weight = {0};
@@ -118,12 +122,11 @@ Val sample(Graph *g, const Sampler *s, Val x, const Val *at)
             index = both(g, OP_add, index, nb->index);
             weight = both(g, OP_mul, weight, nb->weight);
         }
-        index = build_reshape(g, index, 3, (int64_t[]){batch, 1, points});
-        index = build_expand(g, index, 3, (int64_t[]){batch, channels, points});
-        Val v = build(g, OP_gather_elements, NULL, 2, (Val[]){x, index}, &(AxisAttrs){2});
+        index = build_reshape(g, index, 3, each);
+        Val v = build(g, OP_gather_nd, NULL, 2, (Val[]){x, index}, &(AxisAttrs){1});
         if (weight.i)
-            v = build2(g, OP_mul, v, build_reshape(g, weight, 3, (int64_t[]){batch, 1, points}));
+            v = build2(g, OP_mul, v, build_reshape(g, weight, 3, each));
         sum = both(g, s->largest ? OP_max : OP_add, sum, v);
     }
-    return sum;
+    return swapped(g, sum);
 }

@@ -4,7 +4,9 @@
  * The solver stands alone: it sees an abstract instance (operators with a cost and a
  * workspace, values with bytes) and answers with a sequence of executions. Costs are int64
  * in whatever unit the caller likes (the compiler uses nanoseconds), memory is int64 bytes;
- * both are summed exactly.
+ * both are summed exactly. While it searches, the solver counts memory in multiples of what
+ * divides all sizes or, if that is more, of a 2^28th of their sum, and rounds up: a budget that
+ * leaves no room for that may be missed.
  *
  * Model. An execution of an operator makes a new copy of each of its outputs. A read takes
  * the copy of the latest earlier execution of the producer. A copy is resident from the
