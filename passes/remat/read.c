@@ -599,8 +599,10 @@ void remat_free(RematInstance *inst)
 
 static void reader_free(Reader *r)
 {
-    for (const Record *rec = r->rec; rec < r->rec + r->n; rec++)
+    for (int32_t i = 0; i < r->n; i++) {
+        Record *rec = &r->rec[i];
         MEM_FREE(rec->in, rec->inplace, rec->before, rec->out, rec->keep, rec->alt);
+    }
     free(r->rec);
     free(r->fetch);
 }
