@@ -2,8 +2,6 @@
 #include "cli.h"
 #include <math.h>
 
-#include <math.h>
-
 const char *bytes_str(int64_t bytes, char buf[32])
 {
     static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};

@@ -3,6 +3,7 @@
 #define CKC_TEXT_H
 
 #include "codegen.h"
+#include "ir/integer.h"
 #include "schedule.h"
 
 /* Writer with indentation; a file error stays in the FILE. */
@@ -20,8 +21,6 @@ void text_close(Writer *w);
 #define LINE(...) text_line(&pr->w, __VA_ARGS__)
 #define OPEN(...) text_open(&pr->w, __VA_ARGS__)
 #define CLOSE() text_close(&pr->w)
-
-static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 enum { NAME_LEN = 64 };
 /* Name or literal of a value, as used by an instruction: writes to buf. */

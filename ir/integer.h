@@ -15,7 +15,10 @@ static inline int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
+/* a / b, rounded up; a >= 0. */
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 /* The least multiple of unit from n on, n >= 0. */
-static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+static inline int64_t round_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
 
 #endif

@@ -53,7 +53,7 @@ static bool place_window(OnnxNode *n, Window *w, bool ceil_mode)
         int64_t in = x->dim[2 + i], stride = w->strides.v[i], r = reach(w, i);
         int64_t *before = &w->pads.v[i], *after = &w->pads.v[w->n + i];
         if (same) {
-            w->out.v[i] = (in + stride - 1) / stride;
+            w->out.v[i] = ceil_div(in, stride);
             int64_t total = (w->out.v[i] - 1) * stride + r - in;
             total = total > 0 ? total : 0;
             *before = strcmp(mode, "SAME_LOWER") == 0 ? total - total / 2 : total / 2;
@@ -65,7 +65,7 @@ static bool place_window(OnnxNode *n, Window *w, bool ceil_mode)
         int64_t room = in + *before + *after - r;
         if (room < 0)
             return fail(n->x->d, "the window is larger than dimension %d", 2 + i);
-        w->out.v[i] = (ceil_mode ? (room + stride - 1) / stride : room / stride) + 1;
+        w->out.v[i] = (ceil_mode ? ceil_div(room, stride) : room / stride) + 1;
         if (ceil_mode && (w->out.v[i] - 1) * stride >= in + *before)
             w->out.v[i]--; /* a window may not start in the padding behind the data */
     }

@@ -79,7 +79,7 @@ static Val scaled(Graph *g, Val v, const Blocks *b)
 static Val block_weights(OnnxNode *n, int64_t rows, int64_t depth, Blocks *b)
 {
     Graph *g = n->g;
-    int64_t blocks = (depth + b->block - 1) / b->block, bytes = b->block * b->bits / 8;
+    int64_t blocks = ceil_div(depth, b->block), bytes = b->block * b->bits / 8;
     int64_t packed[] = {rows, blocks, bytes}, whole[] = {rows, blocks * b->block};
     int64_t of_block[] = {rows, blocks, 1, 1};
     if (type_count(in_type(n, 1)) != rows * blocks * bytes ||

@@ -156,7 +156,7 @@ static bool split_sizes(OnnxNode *n, int64_t extent, int64_t *size)
     int64_t count = a ? (int64_t)a->n_ints : given ? type_count(&t.type) : n->nout, sum = 0;
     if (count < n->nout)
         return fail(n->x->d, "%d results but %lld parts", n->nout, (long long)count);
-    int64_t part = (extent + n->nout - 1) / n->nout;
+    int64_t part = ceil_div(extent, n->nout);
     for (int i = 0; i < n->nout; i++) {
         size[i] = a ? a->ints[i] : given ? tensor_i(&t, i) : part;
         if (!given && sum + size[i] > extent)

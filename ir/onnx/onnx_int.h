@@ -9,6 +9,7 @@
 
 #include "../attrs.h"
 #include "../file.h"
+#include "../integer.h"
 #include "../names.h"
 #include "data_type.h"
 #include "onnx.h"

@@ -147,7 +147,7 @@ static bool gather_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t rows = x->dim[axis], count = type_count(in_type(g, n, 1));
     int64_t inner = dims_product(x, axis + 1, x->rank), chunks = chunks_of(inner);
     int64_t block = row_block(rows, count);
-    int64_t blocks = (rows + block - 1) / block;
+    int64_t blocks = ceil_div(rows, block);
     int64_t params[] = {inner, rows, count, chunks, blocks, block};
     for (size_t i = 0; i < COUNT(params); i++)
         k_param(k, params[i]);

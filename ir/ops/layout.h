@@ -2,6 +2,7 @@
  * dimensions, and sliding windows over up to three spatial dimensions. */
 #ifndef CKC_OPS_LAYOUT_H
 #define CKC_OPS_LAYOUT_H
+#include "../integer.h"
 #include "common.h"
 #include <string.h>
 
@@ -15,7 +16,7 @@ static inline int64_t dims_product(const Type *t, int from, int to)
     return n;
 }
 
-static inline int64_t chunks_of(int64_t inner) { return (inner + CHUNK - 1) / CHUNK; }
+static inline int64_t chunks_of(int64_t inner) { return ceil_div(inner, CHUNK); }
 
 static inline bool index_valid(const Graph *g, const Node *n, int operand, Diag *d)
 {
@@ -31,7 +32,7 @@ static inline int64_t row_block(int64_t rows, int64_t count)
 {
     int64_t blocks = count ? (rows + count) * 8 / count : rows;
     blocks = blocks < 1 ? 1 : blocks > 256 ? 256 : blocks;
-    int64_t block = (rows + blocks - 1) / blocks;
+    int64_t block = ceil_div(rows, blocks);
     return block ? block : 1;
 }
 

@@ -293,7 +293,7 @@ static bool max_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     while (planes < PLANES && k->p[d] >= 2 * parts * high)
         parts *= 2;
     k_param(k, parts);
-    k_param(k, (k->p[d] + parts - 1) / parts * (d == 0 ? k->p[1] : 1));
+    k_param(k, ceil_div(k->p[d], parts) * (d == 0 ? k->p[1] : 1));
     k_body(k, &max_pool_bwd_body, planes * parts);
     return true;
 }

@@ -53,7 +53,7 @@ static bool resample_lower(Kernel *k, const Graph *g, const Node *n)
     int axis = (int)((const AxisAttrs *)n->attr)->axis;
     int64_t inner = dims_product(x, axis + 1, x->rank), count = ix->dim[0];
     int64_t block = inner < CHUNK ? CHUNK / (inner ? inner : 1) : 1;
-    int64_t blocks = (count + block - 1) / block, chunks = chunks_of(inner);
+    int64_t blocks = ceil_div(count, block), chunks = chunks_of(inner);
     int64_t params[] = {inner, x->dim[axis], count, ix->dim[1], chunks, block, blocks};
     for (size_t i = 0; i < COUNT(params); i++)
         k_param(k, params[i]);

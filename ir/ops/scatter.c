@@ -188,7 +188,7 @@ static bool scatter_nd_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t inner = dims_product(x, batch + tuple, x->rank), chunks = chunks_of(inner);
     int64_t rows = dims_product(x, batch, batch + tuple);
     int64_t count = dims_product(ix, batch, ix->rank - 1), block = row_block(rows, count);
-    int64_t blocks = (rows + block - 1) / block;
+    int64_t blocks = ceil_div(rows, block);
     int64_t p[] = {inner,        rows,   count, chunks,
                    tuple,        blocks, block, !dtype_is_float(x->dt),
                    at->reduction};

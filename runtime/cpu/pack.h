@@ -14,7 +14,6 @@ enum {
     PACK_SPARE = 16   /* elements that may be written behind panels no multiple of a vector wide */
 };
 
-static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* A factor by lanes (rows of A, columns of B) and terms.  Either the element of a lane and a term lies
