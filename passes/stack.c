@@ -3,7 +3,8 @@
  *
  * A weight that is read in every time step has such a gradient.  Its terms are small products, each of which
  * reads and writes the whole sum; stacked they are one large product that writes it once.  The factors then
- * live until the last of them is there. */
+ * live until the last of them is there.  Where some are stacked already, such as the gradients of a recurrent
+ * layer's gates for the gradient of what it read, that stack is the factor. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
 #include <string.h>
@@ -17,6 +18,11 @@ typedef struct {
     Val *left, *right;    /* factors, in order */
     Val *rest;            /* terms that are no such products */
     uint32_t n, nrest;
+    uint32_t nvals;       /* of what follows */
+    NodeId *stack;        /* per value: a concatenation of rows that reads it in some shape, {0} = none */
+    uint32_t *place;      /* and its place there */
+    uint32_t *from;       /* per place: the term */
+    Val *arranged;
 } Terms;
 
 static bool is_sum(const Terms *t, Val v)
@@ -60,11 +66,79 @@ static void collect(Terms *t, const Node *end)
     }
 }
 
+/* ---- stacks that are there ------------------------------------------------------------------- */
+
+/* What has the same elements in the shape in which they were made; {0}: in this pass. */
+static Val unshaped(const Terms *t, Val v)
+{
+    for (const Node *n = graph_def(t->g, v); n && n->op == OP_reshape; n = graph_def(t->g, v))
+        v = n->in[0];
+    return v.i < t->nvals ? v : none();
+}
+
+/* Do the elements of its operands lie one behind the other in its result? */
+static bool stacks_rows(const Graph *g, const Node *n)
+{
+    bool is = n->op == OP_concat;
+    for (int i = 0; is && i < ((const AxisAttrs *)n->attr)->axis; i++)
+        is = val_type(g, n->out[0])->dim[i] == 1;
+    return is;
+}
+
+static void note_stack(Terms *t, NodeId id)
+{
+    const Node *n = &t->g->nodes[id.i];
+    for (int i = 0; stacks_rows(t->g, n) && i < n->nin; i++) {
+        Val v = unshaped(t, n->in[i]);
+        t->stack[v.i] = id;
+        t->place[v.i] = (uint32_t)i;
+    }
+    t->stack[0].i = 0;
+}
+
+static void arrange(const Terms *t, Val *factor)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        t->arranged[i] = factor[t->from[i]];
+    memcpy(factor, t->arranged, t->n * sizeof *factor);
+}
+
+/* Where these factors are stacked already, in whatever order, the terms follow it: then this is the stack. */
+static Val follow_stack(const Terms *t, const Val *factor)
+{
+    enum { NOBODY = UINT32_MAX };
+    NodeId id = t->stack[unshaped(t, factor[0]).i];
+    const Node *n = &t->g->nodes[id.i];
+    if (!id.i || n->nin != (int)t->n)
+        return none();
+    for (uint32_t i = 0; i < t->n; i++)
+        t->from[i] = NOBODY;
+    for (uint32_t i = 0; i < t->n; i++) {
+        Val v = unshaped(t, factor[i]);
+        if (t->stack[v.i].i != id.i || t->from[t->place[v.i]] != NOBODY)
+            return none();
+        t->from[t->place[v.i]] = i;
+    }
+    arrange(t, t->left);
+    arrange(t, t->right);
+    return n->out[0];
+}
+
+/* ---- the rewrite ------------------------------------------------------------------------------- */
+
+static Val stack_rows(Graph *g, const Terms *t, const Val *factor, Val stack)
+{
+    int64_t cols = val_type(g, factor[0])->dim[1];
+    return stack.i ? build_reshape(g, stack, 2, (int64_t[]){type_count(val_type(g, stack)) / cols, cols})
+                   : build_concat_many(g, (int)t->n, factor, 0);
+}
+
 /* In the place of that sum. */
 static Val stacked(Graph *g, const Terms *t)
 {
-    Val sum = build_matmul(g, build_concat_many(g, (int)t->n, t->left, 0),
-                           build_concat_many(g, (int)t->n, t->right, 0), true, false);
+    Val left = follow_stack(t, t->left), right = left.i ? none() : follow_stack(t, t->right);
+    right = stack_rows(g, t, t->right, right);
+    Val sum = build_matmul(g, stack_rows(g, t, t->left, left), right, true, false);
     for (uint32_t i = 0; i < t->nrest; i++)
         sum = build(g, OP_add, NULL, 2, (Val[]){sum, t->rest[i]}, NULL);
     return sum;
@@ -101,6 +175,11 @@ bool pass_stack(Graph *g, PassCtx *cx)
     t.left = NEW(cx->tmp, Val, n + 2);
     t.right = NEW(cx->tmp, Val, n + 2);
     t.rest = NEW(cx->tmp, Val, n + 2);
+    t.nvals = nvals;
+    t.stack = NEW(cx->tmp, NodeId, nvals);
+    t.place = NEW(cx->tmp, uint32_t, nvals);
+    t.from = NEW(cx->tmp, uint32_t, n + 2);
+    t.arranged = NEW(cx->tmp, Val, n + 2);
     const bool *inner = find_inner(g, &t, cx->tmp);
     Val *as = NEW(cx->tmp, Val, nvals);
     const NodeId *old = graph_take_order(g, cx->tmp);
@@ -115,6 +194,7 @@ bool pass_stack(Graph *g, PassCtx *cx)
             cx->changed = true;
         } else {
             graph_schedule(g, old[k]);
+            note_stack(&t, old[k]);
         }
     }
     rewrite_ends(g, as);
