@@ -47,23 +47,26 @@ typedef struct {
     Flow flow;
 } Cut;
 
-/* Largest saving an operator's in-place permissions can give. */
-static int64_t most_saved(const RematInstance *inst, const RematOp *o)
+static int64_t saved_by(const RematInstance *inst, const RematOp *o, int32_t k)
+{
+    int64_t in = inst->values[o->in[o->inplace[k].in]].bytes;
+    int64_t out = inst->values[o->out[o->inplace[k].out]].bytes;
+    return in < out ? in : out;
+}
+
+int64_t bound_most_saved(const RematInstance *inst, const RematOp *o, const uint8_t *stays)
 {
     int64_t sum = 0;
     for (int32_t k = 0; k < o->ninplace; k++) {
-        int64_t in = inst->values[o->in[o->inplace[k].in]].bytes;
-        int64_t out = inst->values[o->out[o->inplace[k].out]].bytes;
         bool first = true; /* an output takes over one buffer: count its largest pair once */
-        int64_t s = in < out ? in : out;
+        int64_t s = saved_by(inst, o, k);
         for (int32_t j = 0; j < o->ninplace; j++) {
-            if (j == k || o->inplace[j].out != o->inplace[k].out)
+            if (j == k || o->inplace[j].out != o->inplace[k].out || (stays && stays[o->in[o->inplace[j].in]]))
                 continue;
-            int64_t other = inst->values[o->in[o->inplace[j].in]].bytes;
-            other = other < out ? other : out;
+            int64_t other = saved_by(inst, o, j);
             first &= s > other || (s == other && k < j);
         }
-        sum += first ? s : 0;
+        sum += first && !(stays && stays[o->in[o->inplace[k].in]]) ? s : 0;
     }
     return sum;
 }
@@ -71,7 +74,7 @@ static int64_t most_saved(const RematInstance *inst, const RematOp *o)
 /* Bytes that are resident in every step that runs op. */
 int64_t bound_step_bytes(const Problem *p, int32_t op)
 {
-    int64_t sum = p->inst->persistent + p->min_ws[op] - most_saved(p->inst, &p->inst->ops[op]);
+    int64_t sum = p->inst->persistent + p->min_ws[op] - bound_most_saved(p->inst, &p->inst->ops[op], NULL);
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         sum += p->bytes[p->in.at[k]];
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
@@ -393,6 +396,10 @@ bool remat_bound(const RematInstance *inst, int64_t budget, int effort, RematBou
     if (!problem_init(&p, inst, err))
         return false;
     bound_problem(&p, budget, 0, bound);
+    if (effort > 0) {
+        bound->min_budget = bound_peak(&p, INT64_MAX);
+        bound->infeasible |= bound->min_budget > budget;
+    }
     if (effort > 0 && !bound->infeasible)
         bound_stages(&p, budget, INFINITY, INT64_MAX, bound);
     problem_free(&p);

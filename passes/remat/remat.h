@@ -233,7 +233,7 @@ void remat_repack_order(const RematInstance *inst, int32_t *seq, uint8_t *alt, i
 int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int64_t room,
                       int32_t *offload);
 
-/* ---- bounds (bound.c, bound_stage.c) ------------------------------------------------- */
+/* ---- bounds (bound.c, bound_peak.c, bound_stage.c) ----------------------------------- */
 
 typedef struct {
     int64_t cost;       /* every schedule within the budget costs at least this */
@@ -243,9 +243,9 @@ typedef struct {
     double price;       /* cost saved per further byte of budget there */
 } RematBound;
 
-/* effort 0: the parametric min cut over all useful operators. effort 1: also the stage
- * model by integer programming when built with GLPK and the instance has at most 600
- * operators. */
+/* effort 0: the parametric min cut over all useful operators. effort 1: also the least peak of
+ * ways back in time (bound_peak.c), and the stage model by integer programming when built with
+ * GLPK and the instance has at most 600 operators. */
 bool remat_bound(const RematInstance *inst, int64_t budget, int effort, RematBound *bound,
                  char err[REMAT_ERR]);
 

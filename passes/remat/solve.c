@@ -211,10 +211,21 @@ static void sweep_down(Solver *s, const int32_t *order)
     seq_free(&q);
 }
 
+/* Is the budget below what every schedule needs? */
+static bool prove_infeasible(Solver *s)
+{
+    RematResult *r = s->r;
+    int64_t bound = bound_peak(s->p, r->peak);
+    r->min_budget_bound = bound > r->min_budget_bound ? bound : r->min_budget_bound;
+    r->proved_infeasible |= s->options->budget < r->min_budget_bound;
+    return r->proved_infeasible;
+}
+
 /* Until a schedule fits: rounds in which the limit follows the peak down. How long one takes
- * has a heavy tail, so they are short, most of them restarts, and grow slowly. What they do
- * does not depend on the budget until they meet it: the search for the least budget meets
- * every budget that a search for cost meets. */
+ * has a heavy tail, so they are short, most of them restarts, and grow slowly; the first, shorter
+ * still, sees whether what the sweeps came down to is a start for more. What they do does not
+ * depend on the budget until they meet it: the search for the least budget meets every budget
+ * that a search for cost meets. */
 static void reach_budget(Solver *s)
 {
     static const Cooling kinds[] = {{.hot = 1, .weight = 8},
@@ -223,8 +234,11 @@ static void reach_budget(Solver *s)
                                     {.hot = 16, .weight = 1}};
     int64_t patience = 400 * (int64_t)s->p->nops + 1000;
     for (int32_t k = 0; !s->r->feasible && !out_of_time(s); k++) {
+        if (k == 1 && !s->options->rough_bound && prove_infeasible(s))
+            return;
         Round r = {
-            .moves = moves_left(s), .cooling = kinds[k % 4], .patience = patience, .restart = k % 4 < 3};
+            .moves = moves_left(s), .cooling = kinds[k % 4], .patience = k > 0 ? patience : patience / 8,
+            .restart = k % 4 > 0};
         tick(s);
         run_workers(s, s->options->budget, r);
         for (int i = 0; i < s->nworkers; i++)
@@ -373,6 +387,7 @@ static void start_schedules(Solver *s)
         offer_order(s, order);
         sweep_down(s, order);
     }
+    sweep_down(s, s->input.op);
     free(order);
 }
 
@@ -442,8 +457,9 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
         return false;
     if (!good_enough(&s) && !result->proved_infeasible)
         find_bound(&s);
-    if (!result->proved_infeasible) {
+    if (!result->proved_infeasible)
         reach_budget(&s);
+    if (!result->proved_infeasible) {
         improve(&s);
         if (s.deadline == 0 && result->feasible && !good_enough(&s))
             raise_bound(&s);
@@ -456,18 +472,22 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
 bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
                       RematResult *result, char err[REMAT_ERR])
 {
+    enum { NEAR = 1 << 14 }; /* a part of the bound that is not worth a search */
     Problem p;
     Solver s;
     RematOptions o = *options;
     if (!problem_init(&p, inst, err))
         return false;
-    o.budget = bound_least_budget(&p);
+    int64_t bound = bound_peak(&p, INT64_MAX);
     problem_free(&p);
+    o.budget = bound + bound / NEAR;
+    o.rough_bound = true; /* it is known */
     if (!solver_init(&s, &p, inst, &o, result, err))
         return false;
     reach_budget(&s);
     result->feasible = true;
     result->min_budget = result->budget = result->peak;
+    result->min_budget_bound = bound;
     solver_finish(&s);
     problem_free(&p);
     return true;

@@ -28,10 +28,17 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRu
 int64_t bound_least_budget(const Problem *p);
 int64_t bound_step_bytes(const Problem *p,
                          int32_t op); /* resident in every step that runs op */
+/* The most that in-place permissions can save; stays: per value, not taken over; may be NULL. */
+int64_t bound_most_saved(const RematInstance *inst, const RematOp *o, const uint8_t *stays);
 /* Per op: bytes that would be resident at its first run if nothing were run again, beyond
  * the budget. */
 void bound_excess(const Problem *p, int64_t budget, int64_t *excess);
 void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound *bound);
+
+/* ---- bound_peak.c -------------------------------------------------------------------- */
+
+/* Likewise, and higher, in a tenth of a second. known: a peak that a schedule has, which is enough. */
+int64_t bound_peak(const Problem *p, int64_t known);
 
 /* ---- bound_stage.c ------------------------------------------------------------------- */
 

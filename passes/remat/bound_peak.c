@@ -1,0 +1,298 @@
+/* bound_peak.c -- a lower bound on the peak of every schedule, whatever it runs again.
+ *
+ * When an operator runs, its inputs are there together.  Of values that are there together one was made last:
+ * while that was made, the others were there, and so were the inputs of what made it. So the least peak of a
+ * schedule up to the moment when the values of S are there is at least
+ *
+ *     F(S) = min over u that make one of S of max(bytes(u, S), F(inputs of u + S - outputs of u)),  F({}) = 0
+ *
+ * where bytes(u, S) are those of u's step with all of S beside it; what is in S afterwards cannot have been
+ * taken over by u's outputs. This is a search backwards in time for the way of the least peak; it allows any
+ * recomputation. F only falls when values leave S: the search forgets all but the largest few, which keeps it
+ * small and its result a bound, and a set need not be looked at when a part of it was found with no higher a
+ * peak. The peak at hand only rises: where the search ends before the way does, it is a bound, too. */
+#include "solve.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 6, SHARE = 256, STARTS = 8, SETS = 1 << 16, WORK = 1 << 23 };
+
+typedef struct {
+    int32_t v[MOST]; /* falling bytes; -1 behind the last */
+    int64_t peak;    /* the least known on the way from here to the start */
+    int64_t bytes;
+} Set;
+
+typedef struct {
+    int64_t peak, bytes;
+    int32_t set;
+} Entry;
+
+typedef struct {
+    const Problem *p;
+    int64_t small; /* fewer bytes are forgotten */
+    Set *set;
+    int32_t nset;
+    int32_t *table; /* hash of the values -> set, 2 SETS entries */
+    Entry *heap;
+    int32_t nheap;
+    uint8_t *in_set; /* per value: in the set at hand */
+    uint8_t *counted;
+    int64_t work; /* that is left, in operands and pairs of them that are looked at */
+    bool full;    /* a set had no place */
+} Walk;
+
+/* ---- sets ------------------------------------------------------------------------------------ */
+
+static uint32_t hash(const int32_t *v)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < MOST; i++)
+        h = (h ^ (uint32_t)v[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
+    return (uint32_t)h;
+}
+
+/* The entry of the table that has or would have it. */
+static int32_t *find(const Walk *w, const int32_t *v)
+{
+    int32_t at = (int32_t)(hash(v) % (2 * SETS));
+    while (w->table[at] >= 0 && memcmp(w->set[w->table[at]].v, v, sizeof w->set->v) != 0)
+        at = (at + 1) % (2 * SETS);
+    return &w->table[at];
+}
+
+static Set none_of(void)
+{
+    Set s = {.bytes = 0};
+    memset(s.v, -1, sizeof s.v);
+    return s;
+}
+
+/* Unless it is small, or smaller than all of many. */
+static void put(const Walk *w, Set *s, int32_t v)
+{
+    const int64_t *bytes = w->p->bytes;
+    int i = MOST;
+    if (bytes[v] == 0 || bytes[v] < w->small)
+        return;
+    while (i > 0 && (s->v[i - 1] < 0 || bytes[v] > bytes[s->v[i - 1]] ||
+                     (bytes[v] == bytes[s->v[i - 1]] && v < s->v[i - 1])))
+        i--;
+    if (i == MOST || (i > 0 && s->v[i - 1] == v))
+        return;
+    s->bytes += bytes[v] - (s->v[MOST - 1] < 0 ? 0 : bytes[s->v[MOST - 1]]);
+    memmove(&s->v[i + 1], &s->v[i], sizeof *s->v * (size_t)(MOST - 1 - i));
+    s->v[i] = v;
+}
+
+/* Was a part of it, or itself, found with no higher a peak? */
+static bool surpassed(const Walk *w, const Set *s)
+{
+    int n = 0;
+    while (n < MOST && s->v[n] >= 0)
+        n++;
+    for (unsigned part = 0; part < 1u << n; part++) {
+        int32_t v[MOST], m = 0;
+        memset(v, -1, sizeof v);
+        for (int i = 0; i < n; i++)
+            if (part >> i & 1)
+                v[m++] = s->v[i];
+        int32_t at = *find(w, v);
+        if (at >= 0 && w->set[at].peak <= s->peak)
+            return true;
+    }
+    return false;
+}
+
+/* ---- the nearest first: of the least peak, then of the fewest bytes -------------------------- */
+
+static bool before(const Entry *a, const Entry *b)
+{
+    if (a->peak != b->peak)
+        return a->peak < b->peak;
+    return a->bytes != b->bytes ? a->bytes < b->bytes : a->set > b->set;
+}
+
+static void push(Walk *w, Entry e)
+{
+    int32_t i = w->nheap++;
+    for (; i > 0 && before(&e, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        w->heap[i] = w->heap[(i - 1) / 2];
+    w->heap[i] = e;
+}
+
+static Entry pop(Walk *w)
+{
+    Entry top = w->heap[0], last = w->heap[--w->nheap];
+    int32_t i = 0;
+    for (int32_t c = 1; c < w->nheap; c = 2 * i + 1) {
+        c += c + 1 < w->nheap && before(&w->heap[c + 1], &w->heap[c]);
+        if (!before(&w->heap[c], &last))
+            break;
+        w->heap[i] = w->heap[c];
+        i = c;
+    }
+    w->heap[i] = last;
+    return top;
+}
+
+static void meet(Walk *w, const Set *s)
+{
+    if (surpassed(w, s))
+        return;
+    int32_t *at = find(w, s->v);
+    w->full |= w->nheap == 2 * SETS || (*at < 0 && w->nset == SETS);
+    if (w->full)
+        return;
+    if (*at < 0)
+        *at = w->nset++;
+    w->set[*at] = *s;
+    push(w, (Entry){s->peak, s->bytes, *at});
+}
+
+/* ---- a step back ----------------------------------------------------------------------------- */
+
+static int64_t count(Walk *w, int32_t v)
+{
+    int64_t bytes = w->counted[v] ? 0 : w->p->bytes[v];
+    w->counted[v] = 1;
+    return bytes;
+}
+
+/* Bytes of a run of u that makes the last of the set at hand. */
+static int64_t bytes_beside(Walk *w, int32_t u, const Set *s)
+{
+    const Problem *p = w->p;
+    int64_t sum = p->inst->persistent + p->min_ws[u] - bound_most_saved(p->inst, &p->inst->ops[u], w->in_set);
+    for (int32_t k = p->in.first[u]; k < p->in.first[u + 1]; k++)
+        sum += count(w, p->in.at[k]);
+    for (int32_t k = p->out.first[u]; k < p->out.first[u + 1]; k++)
+        sum += count(w, p->out.at[k]);
+    for (int i = 0; i < MOST && s->v[i] >= 0; i++)
+        sum += count(w, s->v[i]);
+    for (int32_t k = p->in.first[u]; k < p->in.first[u + 1]; k++)
+        w->counted[p->in.at[k]] = 0;
+    for (int32_t k = p->out.first[u]; k < p->out.first[u + 1]; k++)
+        w->counted[p->out.at[k]] = 0;
+    for (int i = 0; i < MOST && s->v[i] >= 0; i++)
+        w->counted[s->v[i]] = 0;
+    return sum;
+}
+
+/* What was there before u ran. */
+static void step_back(Walk *w, int32_t u, const Set *from)
+{
+    const Problem *p = w->p;
+    const RematOp *o = &p->inst->ops[u];
+    w->work -= MOST + o->nin + o->nout + o->ninplace * o->ninplace;
+    Set to = none_of();
+    int64_t bytes = bytes_beside(w, u, from);
+    to.peak = bytes > from->peak ? bytes : from->peak;
+    for (int32_t k = p->in.first[u]; k < p->in.first[u + 1]; k++)
+        put(w, &to, p->in.at[k]);
+    for (int i = 0; i < MOST && from->v[i] >= 0; i++)
+        if (p->producer[from->v[i]] != p->origin[u])
+            put(w, &to, from->v[i]);
+    meet(w, &to);
+}
+
+static void look(Walk *w, Set s)
+{
+    const Problem *p = w->p;
+    for (int i = 0; i < MOST && s.v[i] >= 0; i++)
+        w->in_set[s.v[i]] = 1;
+    for (int i = 0; i < MOST && s.v[i] >= 0; i++) {
+        int32_t u = p->producer[s.v[i]];
+        bool again = false; /* another of its outputs */
+        for (int j = 0; j < i; j++)
+            again |= p->producer[s.v[j]] == u;
+        if (again)
+            continue;
+        step_back(w, u, &s);
+        if (p->fetch[u] >= 0)
+            step_back(w, p->fetch[u], &s);
+    }
+    for (int i = 0; i < MOST && s.v[i] >= 0; i++)
+        w->in_set[s.v[i]] = 0;
+}
+
+/* The bound of one operator where that is above `least`; at most `known`. */
+static int64_t bound_from(Walk *w, int32_t op, int64_t least, int64_t known)
+{
+    const Problem *p = w->p;
+    Set s = none_of();
+    memset(w->table, -1, 2 * SETS * sizeof *w->table);
+    w->nset = w->nheap = 0;
+    w->full = false;
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
+        put(w, &s, p->in.at[k]);
+    s.peak = least;
+    meet(w, &s);
+    while (w->nheap > 0 && least < known && !w->full) { /* when full, one of the next may be missing */
+        Entry e = pop(w);
+        if (e.peak > w->set[e.set].peak) /* a better way was found */
+            continue;
+        least = e.peak;
+        if (w->set[e.set].v[0] < 0 || w->work < 0)
+            break;
+        look(w, w->set[e.set]);
+    }
+    return least < known ? least : known;
+}
+
+/* ---- the operators from which to look back ----------------------------------------------------- */
+
+typedef struct {
+    int64_t bytes;
+    int32_t op;
+} Start;
+
+static int by_bytes(const void *a, const void *b)
+{
+    const Start *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x->op - y->op;
+}
+
+static bool is_read(const Problem *p, int32_t op)
+{
+    bool any = false;
+    for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
+        any |= p->readers.first[p->out.at[k]] < p->readers.first[p->out.at[k] + 1];
+    return any;
+}
+
+/* Those of the largest steps, and the last of those that nothing reads: much lies behind them. */
+static int32_t choose_starts(const Problem *p, int32_t *start)
+{
+    Start *all = RM_NEW(Start, p->nops);
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->nops; i++)
+        all[i] = (Start){bound_step_bytes(p, i), i};
+    qsort(all, (size_t)p->nops, sizeof *all, by_bytes);
+    for (; n < STARTS && n < p->nops; n++)
+        start[n] = all[n].op;
+    for (int32_t i = p->nops - 1; i >= 0 && n < 2 * STARTS; i--)
+        if (!is_read(p, i))
+            start[n++] = i;
+    free(all);
+    return n;
+}
+
+int64_t bound_peak(const Problem *p, int64_t known)
+{
+    int64_t least = bound_least_budget(p);
+    int32_t start[2 * STARTS], n = choose_starts(p, start);
+    Walk w = {.p = p, .small = (least - p->inst->persistent) / SHARE};
+    w.set = RM_NEW(Set, SETS);
+    w.table = RM_NEW(int32_t, 2 * SETS);
+    w.heap = RM_NEW(Entry, 2 * SETS);
+    w.in_set = RM_NEW(uint8_t, p->nvals);
+    w.counted = RM_NEW(uint8_t, p->nvals);
+    for (int32_t i = 0; i < n && least < known; i++) {
+        w.work = WORK / n;
+        least = bound_from(&w, start[i], least, known);
+    }
+    MEM_FREE(w.set, w.table, w.heap, w.in_set, w.counted);
+    return least;
+}
