@@ -183,7 +183,8 @@ static double scale_of(TestStep *s)
 /* Far too large a scale: steps change nothing and halve it, until one is made; then it grows again. */
 static void check_overflow(int variant, const DeviceOps *device)
 {
-    static const OptimKind kinds[] = {OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM};
+    static const OptimKind kinds[] = {OPTIM_ADAMW,     OPTIM_ADAM, OPTIM_LION,
+                                      OPTIM_ADAFACTOR, OPTIM_SGD,  OPTIM_MOMENTUM};
     const double first = 0x1p27;
     TestStep s;
     double loss, scale = first;
@@ -192,9 +193,9 @@ static void check_overflow(int variant, const DeviceOps *device)
     s.device = device;
     s.opt.import.bind = batch;
     s.opt.import.nbind = 1;
-    s.opt.optim = kinds[variant % 4];
-    s.opt.weight_decay = 0.1;
-    s.opt.clip_norm = variant / 4 ? 1 : 0;
+    s.opt.optim = kinds[variant % 6];
+    s.opt.number.weight_decay = 0.1;
+    s.opt.clip_norm = variant / 6 ? 1 : 0;
     s.opt.precision = PRECISION_FP16;
     s.opt.loss_scale = first;
     s.opt.scale_steps = 3;
@@ -266,12 +267,12 @@ Suite *suite_precision(void)
     tcase_add_test(c, statistics_in_single);
     suite_add_tcase(s, c);
     c = tcase_create("scale");
-    tcase_add_loop_test(c, overflow_recovers, 0, 8);
+    tcase_add_loop_test(c, overflow_recovers, 0, 12);
     suite_add_tcase(s, c);
     c = tcase_create("cuda");
     tcase_add_unchecked_fixture(c, use_cuda, leave_cuda);
     tcase_add_loop_test(c, gradients_as_autocast_on_cuda, 0, 2 * NNETWORKS);
-    tcase_add_loop_test(c, overflow_recovers_on_cuda, 4, getenv("CKC_LONG") ? 8 : 5);
+    tcase_add_loop_test(c, overflow_recovers_on_cuda, 6, getenv("CKC_LONG") ? 12 : 7);
     suite_add_tcase(s, c);
     c = command_case(s, "command");
     tcase_add_test(c, overflow_is_said);

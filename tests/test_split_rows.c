@@ -27,7 +27,7 @@ static void options(TestStep *s, const Model *m, OptimKind optim, int64_t bytes)
 {
     step_init(s);
     s->opt.optim = optim;
-    s->opt.weight_decay = optim == OPTIM_ADAM ? 0.01 : NAN;
+    s->opt.number.weight_decay = optim == OPTIM_ADAM ? 0.01 : NAN;
     s->opt.update_bytes = bytes;
     s->opt.import.bind = m->bind;
     s->opt.import.nbind = m->nbind;
