@@ -149,7 +149,7 @@ static bool try_changes(Oom *m)
             continue;
         s = m->given;
         s.optim = (OptimKind)k;
-        s.number = optim_default[OPTIM_NONE];
+        s.number = optim_unsaid;
         s.nno_decay = 0;
         s.no_decay_auto = s.nesterov = false;
         TRY(try_other(m, &s, optim_name[k], OPTIMIZER,

@@ -323,8 +323,17 @@ static const Row *row_of(unsigned groups, int key)
     return NULL;
 }
 
+static bool solve_has(const char *name)
+{
+    bool has = false;
+    for (const Row *r = option_rows; r < option_rows + NROWS; r++)
+        has |= (r->groups & SOLVE) && strcmp(r->name, name) == 0;
+    return has;
+}
+
 static bool set_option(Options *o, const Row *r, const char *arg)
 {
+    o->of_model = o->of_model || solve_has(r->name) ? o->of_model : r->name;
     void *at = (char *)o + r->off;
     int k = 0;
     switch (r->kind) {
@@ -423,7 +432,7 @@ void options_init(Options *o, const Subcommand *c)
                    .min_lr = NAN,
                    .rtol = NAN,
                    .atol = NAN};
-    o->step = (StepOptions){.number = optim_default[OPTIM_NONE], .seed = 1};
+    o->step = (StepOptions){.number = optim_unsaid, .seed = 1};
 }
 
 bool options_parse(Options *o, const Subcommand *c, int argc, char **argv)

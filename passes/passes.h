@@ -17,7 +17,7 @@ typedef union {
     struct { double lr, momentum, beta1, beta2, eps, weight_decay; };
     double v[OPTIM_NUMBERS];
 } OptimNumbers;
-extern const OptimNumbers optim_default[]; /* by OptimKind */
+extern const OptimNumbers optim_default[], optim_unsaid; /* by OptimKind; nothing of them */
 /* What products are computed in (precision.c); tf32 by devices that have it. */
 typedef enum { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_FP16 } PrecisionKind;
 extern const char *const precision_name[]; /* "f32", "tf32", "bf16", "fp16", NULL */

@@ -17,8 +17,9 @@ const OptimNumbers optim_default[] = {
     [OPTIM_ADAFACTOR] = {{1e-2, NAN, NAN, NAN, NAN, 0}},
     [OPTIM_SGD] = {{1e-2, NAN, NAN, NAN, NAN, 0}},
     [OPTIM_MOMENTUM] = {{1e-2, 0.9, NAN, NAN, NAN, 0}},
-    [OPTIM_NONE] = {{NAN, NAN, NAN, NAN, NAN, NAN}},
+    [OPTIM_NONE] = {{0, NAN, NAN, NAN, NAN, NAN}},
 };
+const OptimNumbers optim_unsaid = {{NAN, NAN, NAN, NAN, NAN, NAN}};
 
 OptimNumbers optim_numbers(const StepOptions *o)
 {

@@ -22,7 +22,7 @@ char *golden_read(const char *path)
 bool golden_parse(Golden *s, const char *text, bool wide)
 {
     memset(s, 0, sizeof *s);
-    s->opt = (StepOptions){.number = optim_default[OPTIM_NONE], .threads = 1, .max_moves = 2000};
+    s->opt = (StepOptions){.number = optim_unsaid, .threads = 1, .max_moves = 2000};
     s->opt.number.lr = 0.01;
     const char *end = strstr(text, begin_mark);
     ck_assert_msg(end != NULL, "a line '%s' is missing", begin_mark);

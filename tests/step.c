@@ -8,7 +8,7 @@ void step_init(TestStep *s)
 {
     memset(s, 0, sizeof *s);
     StepOptions *o = &s->opt;
-    o->number = optim_default[OPTIM_NONE];
+    o->number = optim_unsaid;
     o->number.lr = 1e-3;
     o->threads = 2;
     o->seed = 1;
