@@ -65,7 +65,10 @@ START_TEST(same_training)
     ck_assert_msg(compile(&whole, &mlp), "%s", whole.diag.msg);
     ck_assert_msg(compile(&blocks, &mlp), "%s", blocks.diag.msg);
     ck_assert_int_eq(count_blocks(&whole.g), 0);
-    ck_assert_int_ge(count_blocks(&blocks.g), 2);
+    if (optim == OPTIM_ADAFACTOR) /* reads whole gradients */
+        ck_assert_int_eq(count_blocks(&blocks.g), 0);
+    else
+        ck_assert_int_ge(count_blocks(&blocks.g), 2);
     double kept = (double)blocks.info.plan.keep_all_bytes; /* workspaces differ a little */
     ck_assert_double_eq_tol(kept, (double)whole.info.plan.arena_bytes, 0.01 * kept);
     step_run(&whole, NULL, 3, want);
