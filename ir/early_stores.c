@@ -256,6 +256,8 @@ bool kernel_inplace(const Kernel *k, int read, int write)
                 return false;
             st = &k->ins[i];
         }
+    if (st && k->ins[st->arg[0]].kind == K_COLUMN_SUM)
+        return false; /* a CPU stores it before rows are read */
     for (int d = 0; st && d < k->rank; d++)
         if (k->extent[d] != 1 && (k->red >> d & 1) && st->stride[d] == 0)
             return false; /* a reduced store: other passes may still read */
