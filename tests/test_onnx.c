@@ -466,28 +466,29 @@ END_TEST
 /* All channels are read at the same pixels: no index, 8 bytes each, stands for every element. */
 START_TEST(sampled_pixels_are_rows)
 {
-    float x[12], grid[] = {-1, 0, 1, 1};
+    float x[12], grid[] = {-1, 0, 1, 1, INFINITY, 0};
     Arena a = {0};
     Builder b;
     for (int i = 0; i < 12; i++)
         x[i] = (float)i;
     start(&b, 16);
     add_value(&b, &a, "x", FLOAT, "1322", true);
-    add_value(&b, &a, "grid", FLOAT, "1122", true);
-    add_value(&b, &a, "y", FLOAT, "1312", false);
+    add_value(&b, &a, "grid", FLOAT, "1132", true);
+    add_value(&b, &a, "y", FLOAT, "1313", false);
     add_int(&b, add_node(&b, &a, "GridSample", "x grid", "y"), "align_corners", 1);
     OnnxFeed feed[] = {{"x", {type_make(DT_F32, 4, (int64_t[]){1, 3, 2, 2}), x}},
-                       {"grid", {type_make(DT_F32, 4, (int64_t[]){1, 1, 2, 2}), grid}}};
+                       {"grid", {type_make(DT_F32, 4, (int64_t[]){1, 1, 3, 2}), grid}}};
     Imported r = import_file(save(&b, &a, "sample.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){.feed = feed, .nfeed = 2}), "%s", r.d.msg);
     for (uint32_t i = 1; i < r.g.nvals; i++)
-        ck_assert(r.g.vals[i].type.dt != DT_I64 || type_count(&r.g.vals[i].type) <= 2);
+        ck_assert(r.g.vals[i].type.dt != DT_I64 || type_count(&r.g.vals[i].type) <= 3);
     void **data = NEW(&a, void *, r.g.nvals);
     ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
     Tensor y = {*val_type(&r.g, r.g.out[0]), data[r.g.out[0].i]};
-    for (int c = 0; c < 3; c++) { /* half-way between the rows on the left; the last pixel */
-        ck_assert_double_eq_tol(tensor_f(&y, 2 * c), 4 * c + 1, 1e-6);
-        ck_assert_double_eq_tol(tensor_f(&y, 2 * c + 1), 4 * c + 3, 1e-6);
+    for (int c = 0; c < 3; c++) { /* half-way between the rows on the left; the last pixel; nowhere */
+        ck_assert_double_eq_tol(tensor_f(&y, 3 * c), 4 * c + 1, 1e-6);
+        ck_assert_double_eq_tol(tensor_f(&y, 3 * c + 1), 4 * c + 3, 1e-6);
+        ck_assert_double_eq(tensor_f(&y, 3 * c + 2), 0);
     }
     release(&r);
     arena_free(&a);
