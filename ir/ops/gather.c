@@ -248,17 +248,7 @@ static Val zeros(Graph *g, DType dt, const Type *like)
     return build_expand(g, build_scalar(g, dt, 0), like->rank, like->dim);
 }
 
-/* The gradient so far, taken away, or zeros: of what is read many times, as many need not be summed. */
-static Val sum_so_far(Grad *gr, Val x, DType dt)
-{
-    Val none = {0}, *sum = x.i < gr->nadj ? &gr->adj[x.i] : &none, taken = *sum;
-    if (!taken.i || val_type(gr->g, taken)->dt != dt)
-        return zeros(gr->g, dt, val_type(gr->g, x));
-    *sum = none;
-    return taken;
-}
-
-/* Scatter the cotangent into the gradient. */
+/* Scatter the cotangent into the gradient so far, so that of many readings no sums are added, or into zeros. */
 static bool scatter_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
@@ -267,7 +257,9 @@ static bool scatter_grad(Grad *gr, const Node *n)
     Val dy = wide(g, grad_out(gr, n, 0));
     if (g->diag->failed)
         return false;
-    Val in[] = {sum_so_far(gr, n->in[0], val_type(g, dy)->dt), n->in[1], dy};
+    DType dt = val_type(g, dy)->dt;
+    Val sum = grad_take(gr, n->in[0], dt);
+    Val in[] = {sum.i ? sum : zeros(g, dt, val_type(g, n->in[0])), n->in[1], dy};
     grad_add(gr, n->in[0], build(g, scatter, NULL, 3, in, &at));
     return true;
 }
