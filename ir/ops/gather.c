@@ -248,7 +248,7 @@ static Val zeros(Graph *g, DType dt, const Type *like)
     return build_expand(g, build_scalar(g, dt, 0), like->rank, like->dim);
 }
 
-/* Scatter the cotangent into the gradient so far, so that of many readings no sums are added, or into zeros. */
+/* Scatter the cotangent into the gradient so far, so that those of many readings are not added, or zeros. */
 static bool scatter_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
