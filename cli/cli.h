@@ -61,6 +61,7 @@ typedef struct {
     int64_t pareto;          /* 0: not said */
     int64_t capacity, align, max_steps; /* ckc pack; 0: not said */
     const char *shell;                  /* ckc help --completion */
+    const char *of_model;               /* an option given that ckc solve does not have; NULL: none */
     const char *const *policies;        /* ckc compare --policy NAME, each */
     int npolicies;
     int64_t budgets;                  /* ckc sweep; 0: not said */

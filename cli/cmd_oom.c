@@ -6,7 +6,6 @@
 #include "option.h"
 #include "ir/mem.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,21 +138,24 @@ static bool try_other(Oom *m, const StepOptions *s, const char *name, Changes ch
 
 static bool try_changes(Oom *m)
 {
+    static const int moments[] = {[OPTIM_ADAMW] = 2, [OPTIM_ADAM] = 2, [OPTIM_LION] = 1, [OPTIM_MOMENTUM] = 1,
+                                  [OPTIM_NONE] = 0}; /* Adafactor's and SGD's are none, or small */
     StepOptions s = m->given;
     s.precision = PRECISION_BF16;
     if (m->given.precision == PRECISION_F32 || m->given.precision == PRECISION_TF32)
         TRY(try_other(m, &s, "bf16", ROUNDING, "--precision bf16"));
-    s = m->given;
-    bool adam = s.optim == OPTIM_ADAMW || s.optim == OPTIM_ADAM;
-    s.beta1 = s.beta2 = s.eps = s.weight_decay = NAN;
-    s.nno_decay = 0;
-    s.no_decay_auto = false;
-    s.optim = OPTIM_MOMENTUM;
-    TRY(!adam || try_other(m, &s, "momentum", OPTIMIZER, "--optimizer momentum"));
-    s.optim = OPTIM_SGD;
-    s.momentum = NAN;
-    s.nesterov = false;
-    return !trains(m) || m->given.optim == OPTIM_SGD || try_other(m, &s, "sgd", OPTIMIZER, "--optimizer sgd");
+    for (int k = 0; trains(m) && k < OPTIM_NONE; k++) {
+        if (moments[k] >= moments[m->given.optim])
+            continue;
+        s = m->given;
+        s.optim = (OptimKind)k;
+        s.number = optim_unsaid;
+        s.nno_decay = 0;
+        s.no_decay_auto = s.nesterov = false;
+        TRY(try_other(m, &s, optim_name[k], OPTIMIZER,
+                      arena_printf(&m->o->arena, "--optimizer %s", optim_name[k])));
+    }
+    return true;
 }
 
 static StepOptions with_batch(const Oom *m, int64_t batch)

@@ -250,6 +250,7 @@ static bool read_instance(Solve *job)
     TRY(o->budget || o->pareto || o->min_budget || fail(&o->diag, "--budget is missing"));
     TRY(!o->output || file_try(o->output, &o->diag));
     TRY(remat_read(o->path, &job->inst, &job->ids, job->err));
+    TRY(job->inst.nops || fail(&o->diag, "%s: has no operators", o->path));
     job->input_peak = remat_input_peak(&job->inst);
     job->base_cost = remat_base_cost(&job->inst);
     return find_budget(job) || fail(&o->diag, "bad budget '%.100s'", o->budget);
@@ -271,7 +272,7 @@ int cmd_solve(Options *o)
 
 int solve_compare(Options *o)
 {
-    bool ok = !o->measure || fail(&o->diag, "--measure needs a model: an instance has no kernels");
+    bool ok = !o->of_model || fail(&o->diag, "--%s needs a model, which an instance is not", o->of_model);
     if (!ok)
         return report_error(&o->diag, o->path);
     o->budget = o->budget ? o->budget : "50%";

@@ -5,6 +5,7 @@
 #include "plot.h"
 #include "ir/mem.h"
 #include <math.h>
+#include <string.h>
 #include <stdlib.h>
 
 static bool check_offload(Options *o)
@@ -22,22 +23,36 @@ static bool check_offload(Options *o)
                 device->name);
 }
 
+/* A number that the optimizer does not have. */
+static bool check_numbers(const StepOptions *s, Diag *d)
+{
+    static const char *const option[] = {"lr", "momentum", "beta1", "beta2", "eps", "weight-decay"};
+    for (int i = 0; i < OPTIM_NUMBERS; i++) {
+        if (isnan(s->number.v[i]) || !isnan(optim_default[s->optim].v[i]))
+            continue;
+        char have[80] = "";
+        for (int k = 0; optim_name[k]; k++)
+            if (!isnan(optim_default[k].v[i]))
+                snprintf(have + strlen(have), sizeof have - strlen(have), "%s%s", have[0] ? ", " : "",
+                         optim_name[k]);
+        return fail(d, "--%s belongs to --optimizer %s", option[i], have);
+    }
+    return true;
+}
+
 /* An option that would change nothing is a mistake. */
 static bool check_options(Options *o)
 {
     const StepOptions *s = &o->step;
-    bool adam = s->optim == OPTIM_ADAMW || s->optim == OPTIM_ADAM;
     Diag *d = &o->diag;
     if (!o->path)
         return fail(d, "no model given (try ckc --help)");
-    if (!adam && (!isnan(s->beta1) || !isnan(s->beta2) || !isnan(s->eps)))
-        return fail(d, "--beta1, --beta2 and --eps belong to --optimizer adam or adamw");
-    if (s->optim != OPTIM_MOMENTUM && (!isnan(s->momentum) || s->nesterov))
-        return fail(d, "--momentum and --nesterov belong to --optimizer momentum");
+    TRY(s->optim == OPTIM_NONE || check_numbers(s, d));
+    if (s->optim != OPTIM_MOMENTUM && s->nesterov)
+        return fail(d, "--nesterov belongs to --optimizer momentum");
     if (s->loss_scale > 0 && s->precision != PRECISION_FP16)
         return fail(d, "--loss-scale belongs to --precision fp16");
-    if ((s->nno_decay || s->no_decay_auto) && !(s->weight_decay > 0) &&
-        !(isnan(s->weight_decay) && s->optim == OPTIM_ADAMW))
+    if ((s->nno_decay || s->no_decay_auto) && !(optim_numbers(s).weight_decay > 0))
         return fail(d, "--no-decay needs a --weight-decay");
     if (o->val && (s->optim == OPTIM_NONE || s->loss == LOSS_NONE))
         return fail(d, "--val needs a loss and an optimizer");
@@ -49,7 +64,7 @@ static bool check_options(Options *o)
     if (s->optim == OPTIM_NONE && (o->accumulate_auto || s->accumulate > 1 || s->clip_norm > 0))
         return fail(d, "--accumulate and --clip-norm need an optimizer");
     if (s->optim == OPTIM_NONE &&
-        (!isnan(s->lr) || !isnan(s->weight_decay) || o->schedule >= 0 || o->warmup >= 0))
+        (!isnan(s->number.lr) || !isnan(s->number.weight_decay) || o->schedule >= 0 || o->warmup >= 0))
         return fail(d, "--lr, --schedule, --warmup and --weight-decay need an optimizer");
     if (o->accumulate_auto && s->least_bytes)
         return fail(d, "--accumulate auto looks for the least time within --budget, not for --overhead");

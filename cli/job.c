@@ -61,12 +61,6 @@ static bool open_data(Job *j)
     return true;
 }
 
-static double default_lr(const StepOptions *o)
-{
-    bool sgd = o->optim == OPTIM_SGD || o->optim == OPTIM_MOMENTUM;
-    return !isnan(o->lr) ? o->lr : sgd ? 1e-2 : 1e-3;
-}
-
 /* Which outputs the model has, before the loss and the gradients join them. */
 static void remember_outputs(Job *j)
 {
@@ -184,7 +178,10 @@ bool job_finish(Job *j, const PassRun *how)
     TRY(run_passes(j, how, "remat,plan", NULL));
     j->plan = &j->info.plan;
     j->plan->run = (RunDefaults){
-        .lr = default_lr(&o->step), .seed = (int64_t)o->step.seed, .init = o->init_text, .data = o->data};
+        .lr = optim_numbers(&o->step).lr,
+        .seed = (int64_t)o->step.seed,
+        .init = o->init_text,
+        .data = o->data};
     TRY(training_defaults(j));
     j->plan_seconds += clock_seconds() - start;
     return true;

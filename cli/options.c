@@ -97,15 +97,15 @@ const Row option_rows[] = {
               "Sigmoid, mse for one class, ce for more"),
     TEXT_OF(STEP, "loss-output", 0, "NAME", step.loss_output, "The output the loss is, or is on"),
     CHOICE_OF(STEP | OFTEN, "optimizer", "KIND", step.optim, optim_name,
-              "adamw, adam, sgd, momentum or none (default adamw); in PyTorch's form"),
+              "adamw, adam, lion, adafactor, sgd, momentum or none (default adamw); in PyTorch's form"),
     CHOICE_OF(
         STEP | OFTEN, "precision", "TYPE", step.precision, precision_name,
         "Precision of products, f32, tf32, bf16 or fp16 (default f32: as the model has it); weights that "
         "train stay as they are"),
     REAL_OF(STEP, "loss-scale", 0, step.loss_scale, 1e-30, 1e30,
             "Loss scale that --precision fp16 starts with (default 65536); halved when gradients overflow"),
-    REAL_OF(STEP | RUN | LIBRARY | OFTEN, "lr", 0, step.lr, 0, 1e9,
-            "Learning rate (default 0.001; sgd and momentum 0.01)"),
+    REAL_OF(STEP | RUN | LIBRARY | OFTEN, "lr", 0, step.number.lr, 0, 1e9,
+            "Learning rate (default 0.001; lion 0.0001; adafactor, sgd and momentum 0.01)"),
     CHOICE_OF(
         RUN | LIBRARY, "schedule", "KIND", schedule, lr_shape_name,
         "How the learning rate falls: constant, cosine or linear (default constant: it does not), from --lr "
@@ -113,11 +113,13 @@ const Row option_rows[] = {
     INTEGER_OF(RUN | LIBRARY, "warmup", 0, warmup, 0, 1e15,
                "Steps in which the learning rate rises to --lr (default 0)"),
     REAL_OF(RUN | LIBRARY, "min-lr", 0, min_lr, 0, 1e9, "Where --schedule cosine or linear ends (default 0)"),
-    REAL_OF(STEP, "momentum", 0, step.momentum, 0, 1e9, "Factor of momentum (default 0.9)"),
-    REAL_OF(STEP, "beta1", 0, step.beta1, 0, 1, "Decay of adam's and adamw's first moment (default 0.9)"),
-    REAL_OF(STEP, "beta2", 0, step.beta2, 0, 1, "Decay of their second moment (default 0.999)"),
-    REAL_OF(STEP, "eps", 0, step.eps, 0, 1e9, "Epsilon of adam and adamw (default 1e-8)"),
-    REAL_OF(STEP, "weight-decay", 0, step.weight_decay, 0, 1e9,
+    REAL_OF(STEP, "momentum", 0, step.number.momentum, 0, 1e9, "Factor of momentum (default 0.9)"),
+    REAL_OF(STEP, "beta1", 0, step.number.beta1, 0, 1,
+            "Decay of the first moment of adam and adamw, of lion's in an update (default 0.9)"),
+    REAL_OF(STEP, "beta2", 0, step.number.beta2, 0, 1,
+            "Decay of the second moment of adam and adamw (default 0.999), of lion's (0.99)"),
+    REAL_OF(STEP, "eps", 0, step.number.eps, 0, 1e9, "Epsilon of adam and adamw (default 1e-8)"),
+    REAL_OF(STEP, "weight-decay", 0, step.number.weight_decay, 0, 1e9,
             "Weight decay (default 0.01 for adamw, else 0)"),
     CALL(STEP, "no-decay", 0, "GLOB,...|auto", parse_no_decay,
          "Parameters without weight decay; auto: those of less than two dimensions (biases, norms)"),
@@ -321,8 +323,17 @@ static const Row *row_of(unsigned groups, int key)
     return NULL;
 }
 
+static bool solve_has(const char *name)
+{
+    bool has = false;
+    for (const Row *r = option_rows; r < option_rows + NROWS; r++)
+        has |= (r->groups & SOLVE) && strcmp(r->name, name) == 0;
+    return has;
+}
+
 static bool set_option(Options *o, const Row *r, const char *arg)
 {
+    o->of_model = o->of_model || solve_has(r->name) ? o->of_model : r->name;
     void *at = (char *)o + r->off;
     int k = 0;
     switch (r->kind) {
@@ -421,8 +432,7 @@ void options_init(Options *o, const Subcommand *c)
                    .min_lr = NAN,
                    .rtol = NAN,
                    .atol = NAN};
-    o->step = (StepOptions){
-        .lr = NAN, .momentum = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN, .seed = 1};
+    o->step = (StepOptions){.number = optim_unsaid, .seed = 1};
 }
 
 bool options_parse(Options *o, const Subcommand *c, int argc, char **argv)

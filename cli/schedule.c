@@ -41,7 +41,7 @@ static bool override(Job *j)
 {
     Options *o = j->o;
     Plan *p = j->plan;
-    p->run.lr = isnan(o->step.lr) ? p->run.lr : o->step.lr;
+    p->run.lr = isnan(o->step.number.lr) ? p->run.lr : o->step.number.lr;
     p->run.seed = o->seed_given ? (int64_t)o->step.seed : p->run.seed;
     p->threads = o->step.threads ? (uint32_t)o->step.threads : p->threads ? p->threads : o->ops->threads;
     if (!o->init_text && p->run.init)

@@ -191,14 +191,6 @@ static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
     }
 }
 
-bool sched_is_f64(const Kernel *k)
-{
-    bool f64 = false;
-    for (int i = 0; i < k->noperands; i++)
-        f64 |= k->operand[i] == DT_F64;
-    return f64;
-}
-
 void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
 {
     *s = (Sched){.k = k, .rank = k->rank, .red = k->red, .n = k->nins};
@@ -215,7 +207,7 @@ void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
     s->early = NEW(a, bool, k->nins + 1);
     for (uint32_t i = 0; i < k->nins; i++)
         s->early[i] = kernel_stores_early(k, i);
-    s->f64 = sched_is_f64(k);
+    s->f64 = k->f64;
     merge_dims(s);
     share_values(s);
     s->vec = s->rank - 1;

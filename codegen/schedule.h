@@ -50,7 +50,6 @@ typedef struct {
     int64_t nitem, nred;     /* parallel points without the vector dimension; reduced points */
 } Sched;
 
-bool sched_is_f64(const Kernel *k); /* it computes in double: it has such an operand */
 /* Arrays live in a.  row_buffer: longest row (elements) of which heavy values are saved. */
 void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a);
 bool sched_is_heavy(const KInst *in); /* worth storing if needed again */

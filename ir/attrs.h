@@ -154,9 +154,14 @@ typedef struct { int64_t k, upper; } TriluAttrs;                          /* tri
 
 /* Optimizer updates (PyTorch's form), in place on parameter and state:
  * sgd p, g, lr -> p'; momentum p, g, buf, lr, first -> p', buf';
- * adamw p, g, m, v, lr, bias1, bias2 -> p', m', v' with bias_k = 1 - beta_k^step (scalars).  All may end
- * in [scale, [apply]]: the gradient is multiplied by scale; where apply is false, nothing changes. */
+ * adamw p, g, m, v, lr, bias1, bias2 -> p', m', v' with bias_k = 1 - beta_k^step (scalars);
+ * lion p, g, m, lr -> p', m';
+ * adafactor p, g, r, rate, lr, [c] -> p', where r * c, or r, is the mean of the squares of g; least: which is
+ * at least this.  All may end in [scale, [apply]]: the gradient is multiplied by scale; where apply is false,
+ * nothing changes. */
 typedef struct { double momentum, dampening, weight_decay; int64_t nesterov; } SgdAttrs;
 typedef struct { double beta1, beta2, eps, weight_decay; } AdamAttrs;
+typedef struct { double beta1, beta2, weight_decay; } LionAttrs;
+typedef struct { double least, weight_decay; } AdafactorAttrs;
 
 #endif

@@ -31,6 +31,11 @@ static double f16_of(double a, double b, double c, double al, double be)
     (void)b, (void)c, (void)al, (void)be;
     return (double)f16_to_f32(f32_to_f16((float)a));
 }
+static double f32_of(double a, double b, double c, double al, double be)
+{
+    (void)b, (void)c, (void)al, (void)be;
+    return (double)(float)a;
+}
 static int64_t i32_of(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
 {
     (void)b, (void)c, (void)al, (void)be;
@@ -48,6 +53,7 @@ static int64_t u8_of(int64_t a, int64_t b, int64_t c, int64_t al, int64_t be)
 }
 
 static const Expr narrowing[DT_COUNT] = {
+    [DT_F32] = {"as_f32", 1, EXPR_ARITH, "F32(a)", f32_of, NULL},
     [DT_BF16] = {"as_bf16", 1, EXPR_ARITH, "BF16(a)", bf16_of, NULL},
     [DT_F16] = {"as_f16", 1, EXPR_ARITH, "F16(a)", f16_of, NULL},
     [DT_I32] = {"as_i32", 1, EXPR_ARITH, "I32(a)", NULL, i32_of},
@@ -256,6 +262,8 @@ bool kernel_inplace(const Kernel *k, int read, int write)
                 return false;
             st = &k->ins[i];
         }
+    if (st && k->ins[st->arg[0]].kind == K_COLUMN_SUM)
+        return false; /* a CPU stores it before rows are read */
     for (int d = 0; st && d < k->rank; d++)
         if (k->extent[d] != 1 && (k->red >> d & 1) && st->stride[d] == 0)
             return false; /* a reduced store: other passes may still read */

@@ -46,6 +46,15 @@ void grad_add(Grad *gr, Val input, Val cotangent)
     *adj = adj->i ? build2(g, OP_add, *adj, c) : c;
 }
 
+Val grad_take(Grad *gr, Val input, DType dt)
+{
+    Val taken = input.i < gr->nadj ? gr->adj[input.i] : (Val){0};
+    if (!taken.i || val_type(gr->g, taken)->dt != dt)
+        return (Val){0};
+    gr->adj[input.i] = (Val){0};
+    return taken;
+}
+
 /* ---- the driver -------------------------------------------------------------------- */
 
 static bool *find_wanted(const Graph *g, const Val *params, uint32_t n)

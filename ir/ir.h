@@ -380,6 +380,7 @@ DType grad_type(const Graph *g, Val v);
 Val  grad_out(const Grad *gr, const Node *n, int k);  /* cotangent of output k, {0}: none */
 bool grad_wants(const Grad *gr, const Node *n, int k); /* is input k's gradient needed */
 void grad_add(Grad *gr, Val input, Val cotangent);    /* sums broadcasts back, accumulates */
+Val  grad_take(Grad *gr, Val input, DType dt); /* takes what was added away, to add to it; {0}: none of dt */
 /* Append the gradients of a value's sum with respect to n values; {0}: does not depend on it. */
 bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
 

@@ -13,6 +13,8 @@ void k_init(Kernel *k, Arena *a, const Graph *g, const Node *n)
         k->operand[i] = n->in[i].i ? g->vals[n->in[i].i].type.dt : DT_NONE;
     for (int i = 0; i < n->nout; i++)
         k->operand[n->nin + i] = g->vals[n->out[i].i].type.dt;
+    for (int i = 0; i < k->noperands; i++)
+        k->f64 |= k->operand[i] == DT_F64;
 }
 
 void k_space(Kernel *k, const Type *shape, uint32_t red)
@@ -46,6 +48,25 @@ int k_load_rounded(Kernel *k, int operand, const Type *t)
     int i = k_load(k, operand, t);
     k->ins[i].rounded = true;
     return i;
+}
+
+/* The narrowest type that v has had: casts that widen add nothing. */
+static DType narrowest(const Graph *g, Val v)
+{
+    DType dt = val_type(g, v)->dt;
+    for (const Node *n; (n = graph_def(g, graph_root(g, v))) && n->op == OP_cast; v = n->in[0]) {
+        DType from = val_type(g, n->in[0])->dt;
+        if (!dtype_is_float(from))
+            break;
+        dt = dtype_size[from] < dtype_size[dt] ? from : dt;
+    }
+    return dt;
+}
+
+int k_load_compared(Kernel *k, const Graph *g, const Node *n, int operand)
+{
+    Val v = n->in[operand];
+    return kernel_narrow(k, k_load_rounded(k, operand, val_type(g, v)), narrowest(g, v));
 }
 
 int k_load(Kernel *k, int operand, const Type *t)
@@ -405,6 +426,7 @@ static bool merge_part(Merge *m, Kernel *part, const Node *n)
         TRY(unify(m->k, part));
     }
     m->k->flops += part->flops;
+    m->k->f64 |= part->f64;
     return merge_append(m, part, n);
 }
 

@@ -98,6 +98,7 @@ struct Kernel {
     Arena *arena;
     int noperands;
     DType *operand; /* element type by operand; DT_NONE: absent */
+    bool f64;       /* it computes in double: a value of its nodes is f64, maybe in registers alone */
     bool unaligned; /* operands may begin at any of their elements; else at 16 bytes */
     int calls;      /* in one launch, over a table of their operands (CUDA), this the largest; 0 and 1: one */
     /* DAG */
@@ -129,6 +130,9 @@ void k_space(Kernel *k, const Type *shape, uint32_t red);        /* iteration sp
 int k_load(Kernel *k, int operand, const Type *t);
 /* The same with KInst.rounded: for what passes behind a reduction need again (early_stores.c). */
 int k_load_rounded(Kernel *k, int operand, const Type *t);
+/* The same for what is compared with what another kernel made of it, such as its extremum: it is as it lies
+ * in memory in the narrowest type it has had, though registers be wider. */
+int k_load_compared(Kernel *k, const Graph *g, const Node *n, int operand);
 /* Operand whose dimensions are the space's, those in `drop` removed (stride 0). */
 int k_load_keep(Kernel *k, int operand, uint32_t drop);
 int k_load_at(Kernel *k, int operand, int64_t offset, const int64_t *stride);

@@ -5,7 +5,7 @@
  * each reader joins the reader's kernel, and the value has no memory at all.  Where one large operand is
  * read by nothing else (the product in front of a bias), saving that instead of the sum costs the same and
  * lets the sum fuse with what follows it; this is done for operators without calls only.
- * A slice of what is saved anyway is recomputed, whoever reads it.
+ * A slice of what is saved anyway, and rows of it (gather_nd), are recomputed, whoever reads them.
  * The result of a norm is a pointwise function of what its gradient keeps, the statistics included; so the
  * gradient of a ReLU behind it need not read the ReLU's result.
  * A reader may be the product of a weight's gradient: the value then is the prologue of a split-K product
@@ -99,6 +99,8 @@ static bool is_norm(const Node *n)
     return n->op == OP_batch_norm || n->op == OP_layer_norm || n->op == OP_rms_norm;
 }
 
+static bool is_part(const Node *n) { return n->op == OP_slice || n->op == OP_gather_nd; }
+
 /* A gradient that takes its operands' rows, element by element. */
 static bool reads_rows(const Node *n)
 {
@@ -132,11 +134,12 @@ static bool worth_inlining(const Inline *x, const Node *n, bool gain)
     Graph *g = x->g;
     int64_t count = type_count(val_type(g, n->out[0])), bytes = type_bytes(val_type(g, n->out[0]));
     int64_t more = 0;
+    bool rows = n->op == OP_gather_nd;
     for (int i = 0; i < n->nin; i++) {
         Val r = graph_root(g, n->in[i]);
-        if (is_there(x, r, count, calls(n) ? 0 : MADE_DEPTH))
+        if (is_there(x, r, count, calls(n) || rows ? 0 : MADE_DEPTH))
             continue;
-        if (calls(n) || (x->forward[r.i] > 1 && !node_widens(g, n)))
+        if (calls(n) || (x->forward[r.i] > 1 && !node_widens(g, n) && !rows))
             return false;
         more += type_bytes(val_type(g, r));
     }
@@ -176,13 +179,13 @@ static bool takes_blocks(const Inline *x, const Node *r, Val v)
            bytes >= x->factor_bytes && bytes >= type_bytes(val_type(x->g, r->out[0]));
 }
 
-/* A slice is recomputed in front of r; but stored for a product that is not split, so that a large value
+/* A part is recomputed in front of r; but stored for a product that is not split, so that a large value
  * which can be recomputed need not be. */
-static bool takes_slice(const Inline *x, const Node *r, const Node *n)
+static bool takes_part(const Inline *x, const Node *r, const Node *n)
 {
     Val of = graph_root(x->g, n->in[0]);
     const Node *made = graph_def(x->g, of);
-    return n->op == OP_slice && !sees_views(x, r, n->out[0]) &&
+    return is_part(n) && !sees_views(x, r, n->out[0]) &&
            !(node_split_rows(x->g, r) != SPLIT_NONE && made && (is_pointwise(made) || is_norm(made)) &&
              type_bytes(val_type(x->g, of)) >= x->factor_bytes);
 }
@@ -191,7 +194,7 @@ static bool takes_slice(const Inline *x, const Node *r, const Node *n)
 typedef enum {
     READ_STORED,   /* it cannot: the value has to be saved */
     READ_FUSED,    /* a clone joins its kernel */
-    READ_SLICE,    /* a slice of what is saved */
+    READ_PART,     /* a part of what is saved */
     READ_PROLOGUE, /* a clone becomes part of the prologue that it is in itself */
     READ_FACTOR    /* a clone becomes the prologue of a product that is split by rows */
 } HowRead;
@@ -200,13 +203,17 @@ static HowRead how_read(const Inline *x, const Node *n, NodeId reader)
 {
     const Node *r = &x->g->nodes[reader.i];
     Val v = n->out[0];
+    if (r->op == OP_equal && dtype_is_float(val_type(x->g, v)->dt))
+        return READ_STORED; /* registers may be wider: it would not equal what was made of the stored one */
     bool whole = r->op == OP_concat || r->op == OP_slice; /* all of it: a kernel of its own */
+    if (n->op == OP_gather_nd && (x->place[reader.i].prologue || takes_blocks(x, r, v)))
+        return READ_STORED;
     if (takes_blocks(x, r, v))
         return READ_FACTOR;
     if (x->place[reader.i].prologue && whole && n->op != OP_concat)
         return READ_PROLOGUE;
-    if (takes_slice(x, r, n))
-        return READ_SLICE;
+    if (takes_part(x, r, n))
+        return READ_PART;
     return n->op != OP_concat && joins(x, r, v) ? READ_FUSED : READ_STORED;
 }
 
@@ -223,8 +230,8 @@ static bool can_inline(const Inline *x, const Node *n)
 {
     Val v = n->out[0];
     int readers = 0;
-    bool gain = is_norm(n);
-    if (!(is_pointwise(n) || is_norm(n) || n->op == OP_slice || n->op == OP_concat) ||
+    bool gain = is_norm(n) || n->op == OP_gather_nd;
+    if (!(is_pointwise(n) || is_norm(n) || is_part(n) || n->op == OP_concat) ||
         (node_def(n)->traits & OPT_RANDOM) || x->ends[v.i])
         return false;
     for (uint32_t e = x->head[v.i]; e; e = x->reader[e].next, readers++) {

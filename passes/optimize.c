@@ -9,114 +9,13 @@
  *
  * Where the loss is scaled (fp16) so are the gradients.  If one of them is not finite the step changes
  * nothing but the scale, which halves; after some steps without that it doubles. */
-#include "../ir/attrs.h"
-#include "passes.h"
-#include <math.h>
+#include "update.h"
 #include <string.h>
-
-const char *const optim_name[] = {"adamw", "adam", "sgd", "momentum", "none", NULL};
-
-static double or_default(double v, double dflt) { return isnan(v) ? dflt : v; }
 
 static Val scalar_input(Graph *g, const char *name, DType dt)
 {
     Val v = graph_find(g, name);
     return v.i ? v : graph_value(g, name, type_scalar(dt), VAL_INPUT);
-}
-
-/* 1 - beta^step, in double, rounded to the arithmetic of the update */
-static Val bias_correction(Graph *g, Val step, double beta, DType dt)
-{
-    Val t = build_cast(g, step, DT_F64);
-    Val power = build2(g, OP_pow, build_scalar(g, DT_F64, beta), t);
-    return build_cast(g, build2(g, OP_sub, build_scalar(g, DT_F64, 1), power), dt);
-}
-
-static Val new_state(Graph *g, Val param, const char *suffix)
-{
-    const char *name = arena_printf(g->arena, "%s.%s", g->vals[param.i].name, suffix);
-    const Type *t = val_type(g, param);
-    return graph_value(g, name, type_with(*t, dtype_sum(t->dt)), VAL_STATE);
-}
-
-typedef struct {
-    Val lr, bias1, bias2, first, scale; /* scalars of one element type */
-    Val apply;                          /* bool: is this step made? */
-} Scalars;
-
-/* What all updates have in common; {0}: not asked for. */
-typedef struct {
-    Val scale; /* f64: to multiply gradients by */
-    Val apply; /* bool: are all gradients finite? */
-    Val step;  /* i64: updates made, this one included */
-} Common;
-
-static Scalars scalars_for(Graph *g, PassCtx *cx, const Common *c, DType dt)
-{
-    const StepOptions *o = cx->opt;
-    Scalars s = {.lr = build_cast(g, cx->info->lr, dt), .scale = build_cast(g, c->scale, dt),
-                 .apply = c->apply};
-    if (o->optim == OPTIM_MOMENTUM)
-        s.first = build2(g, OP_equal, c->step, build_scalar(g, DT_I64, 1));
-    if (o->optim == OPTIM_ADAMW || o->optim == OPTIM_ADAM) {
-        s.bias1 = bias_correction(g, c->step, or_default(o->beta1, 0.9), dt);
-        s.bias2 = bias_correction(g, c->step, or_default(o->beta2, 0.999), dt);
-    }
-    return s;
-}
-
-/* Of an update, if the last two, scale and apply, are absent or given. */
-static int operands(Val scale, Val apply, int all) { return apply.i ? all : scale.i ? all - 1 : all - 2; }
-
-/* Weight decay of a parameter. */
-static double decay_of(const Graph *g, const StepOptions *o, Val param, double dflt)
-{
-    const Value *v = &g->vals[param.i];
-    bool none = (o->no_decay_auto && v->type.rank < 2) || glob_any(o->no_decay, o->nno_decay, v->name);
-    return none ? 0 : or_default(o->weight_decay, dflt);
-}
-
-static bool update_adam(Graph *g, const StepOptions *o, Trained *t, const Scalars *s)
-{
-    AdamAttrs at = {or_default(o->beta1, 0.9), or_default(o->beta2, 0.999), or_default(o->eps, 1e-8),
-                    decay_of(g, o, t->param, o->optim == OPTIM_ADAMW ? 0.01 : 0)};
-    Val grad = t->grad, scale = s->scale, out[3];
-    if (o->optim == OPTIM_ADAM && at.weight_decay != 0) { /* L2 form: decay through the gradient */
-        Val wd = build_scalar(g, val_type(g, grad)->dt, at.weight_decay);
-        if (scale.i)
-            grad = build2(g, OP_mul, grad, scale);
-        scale.i = 0;
-        Val p = build_cast(g, t->param, val_type(g, grad)->dt);
-        grad = build2(g, OP_add, grad, build2(g, OP_mul, p, wd));
-        at.weight_decay = 0;
-    }
-    t->state[0] = new_state(g, t->param, "m");
-    t->state[1] = new_state(g, t->param, "v");
-    Val in[] = {t->param, grad, t->state[0], t->state[1], s->lr, s->bias1, s->bias2, scale, s->apply};
-    TRY(build_n(g, OP_adamw, NULL, operands(scale, s->apply, 9), in, &at, 3, out));
-    graph_add_update(g, t->param, out[0]);
-    graph_add_update(g, t->state[0], out[1]);
-    graph_add_update(g, t->state[1], out[2]);
-    return true;
-}
-
-static bool update_sgd(Graph *g, const StepOptions *o, Trained *t, const Scalars *s)
-{
-    SgdAttrs at = {.momentum = or_default(o->momentum, 0.9),
-                   .nesterov = o->nesterov,
-                   .weight_decay = decay_of(g, o, t->param, 0)};
-    Val out[2];
-    if (o->optim == OPTIM_SGD) {
-        Val in[] = {t->param, t->grad, s->lr, s->scale, s->apply};
-        TRY(build_n(g, OP_sgd, NULL, operands(s->scale, s->apply, 5), in, &at, 1, out));
-    } else {
-        t->state[0] = new_state(g, t->param, "momentum");
-        Val in[] = {t->param, t->grad, t->state[0], s->lr, s->first, s->scale, s->apply};
-        TRY(build_n(g, OP_momentum, NULL, operands(s->scale, s->apply, 7), in, &at, 2, out));
-        graph_add_update(g, t->state[0], out[1]);
-    }
-    graph_add_update(g, t->param, out[0]);
-    return true;
 }
 
 /* ---- micro-batches ------------------------------------------------------------------------ */
@@ -131,7 +30,7 @@ static void replace_out(Graph *g, Val old, Val now)
 /* The gradient becomes the sum over the micro-batches. */
 static bool accumulate(Graph *g, Trained *t, Val first)
 {
-    Val sum = new_state(g, t->param, "grad");
+    Val sum = update_state(g, t->param, "grad", val_type(g, t->param));
     Val next = build3(g, OP_where, first, t->grad, build2(g, OP_add, sum, t->grad));
     TRY(next.i);
     graph_add_update(g, sum, next);
@@ -143,24 +42,12 @@ static bool accumulate(Graph *g, Trained *t, Val first)
 
 /* ---- limit on the norm ---------------------------------------------------------------------- */
 
-/* Sum of squares, in single precision at least; rows first, which threads share. */
-static Val sum_squares(Graph *g, Val grad)
-{
-    const Type *t = val_type(g, grad);
-    Val x = build_cast(g, grad, t->dt == DT_F64 ? DT_F64 : DT_F32);
-    int rank = t->rank;
-    x = build2(g, OP_mul, x, x);
-    if (rank > 1)
-        x = build_reduce(g, OP_reduce_sum, x, (1u << rank) - 2, false);
-    return rank ? build_reduce(g, OP_reduce_sum, x, 1, false) : x;
-}
-
 /* Of all gradients, in double precision. */
 static Val all_squares(Graph *g, const StepInfo *info)
 {
     Val sum = {0};
     for (uint32_t i = 0; i < info->ntrained; i++) {
-        Val s = build_cast(g, sum_squares(g, info->trained[i].grad), DT_F64);
+        Val s = build_cast(g, update_squares(g, info->trained[i].grad), DT_F64);
         sum = sum.i ? build2(g, OP_add, sum, s) : s;
     }
     return sum;
@@ -185,7 +72,7 @@ static Val counter(Graph *g, const char *name)
 }
 
 /* The next scale; how many updates were made, and how many since the scale was another. */
-static void follow_scale(Graph *g, PassCtx *cx, Common *c)
+static void follow_scale(Graph *g, PassCtx *cx, UpdateCommon *c)
 {
     enum { STEPS = 2000 };
     int64_t steps = cx->opt->scale_steps > 0 ? cx->opt->scale_steps : STEPS;
@@ -212,9 +99,9 @@ static void unscale_outputs(Graph *g, const StepInfo *info, Val unscale)
     }
 }
 
-static Common common(Graph *g, PassCtx *cx)
+static UpdateCommon common(Graph *g, PassCtx *cx)
 {
-    Common c = {.step = cx->info->step};
+    UpdateCommon c = {.step = cx->info->step};
     Val scale = cx->info->scale, squares = {0};
     double limit = cx->opt->clip_norm;
     if (scale.i || limit > 0)
@@ -307,18 +194,17 @@ bool pass_optimize(Graph *g, PassCtx *cx)
     uint32_t first = g->norder;
     info->lr = scalar_input(g, "lr", DT_F64);
     info->step = scalar_input(g, "step", DT_I64);
-    Scalars by_type[DT_COUNT] = {{{0}, {0}, {0}, {0}, {0}, {0}}};
+    UpdateScalars by_type[DT_COUNT] = {{.lr = {0}}};
     TRY(accumulate_all(g, cx));
-    Common all = common(g, cx);
+    UpdateCommon all = common(g, cx);
     if (all.scale.i && cx->opt->accumulate <= 1)
         note_kept(g, cx);
     for (uint32_t i = 0; i < info->ntrained; i++) {
         Trained *t = &info->trained[i];
         DType dt = val_type(g, t->grad)->dt;
         if (!by_type[dt].lr.i)
-            by_type[dt] = scalars_for(g, cx, &all, dt);
-        bool adam = cx->opt->optim == OPTIM_ADAMW || cx->opt->optim == OPTIM_ADAM;
-        TRY(adam ? update_adam(g, cx->opt, t, &by_type[dt]) : update_sgd(g, cx->opt, t, &by_type[dt]));
+            by_type[dt] = update_scalars(g, cx, &all, dt);
+        TRY(update_build(g, cx->opt, t, &by_type[dt]));
     }
     place_updates(g, cx->tmp, first);
     cx->changed = true;

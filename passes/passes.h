@@ -7,8 +7,17 @@
 
 typedef enum { LOSS_AUTO, LOSS_CE, LOSS_MSE, LOSS_BCE, LOSS_L1, LOSS_NONE } LossKind;
 extern const char *const loss_name[]; /* "auto", "ce", ..., NULL */
-typedef enum { OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_NONE } OptimKind;
-extern const char *const optim_name[]; /* "adamw", "adam", "sgd", "momentum", "none", NULL */
+typedef enum {
+    OPTIM_ADAMW, OPTIM_ADAM, OPTIM_LION, OPTIM_ADAFACTOR, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_NONE
+} OptimKind;
+extern const char *const optim_name[]; /* "adamw", "adam", ..., "none", NULL */
+/* Of an optimizer; NaN: it has none such or, of what was asked for, not said. */
+enum { OPTIM_NUMBERS = 6 };
+typedef union {
+    struct { double lr, momentum, beta1, beta2, eps, weight_decay; };
+    double v[OPTIM_NUMBERS];
+} OptimNumbers;
+extern const OptimNumbers optim_default[], optim_unsaid; /* by OptimKind; nothing of them */
 /* What products are computed in (precision.c); tf32 by devices that have it. */
 typedef enum { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_FP16 } PrecisionKind;
 extern const char *const precision_name[]; /* "f32", "tf32", "bf16", "fp16", NULL */
@@ -18,8 +27,7 @@ DType precision_half(PrecisionKind kind);  /* DT_NONE: not in 16 bits */
 typedef enum { OFFLOAD_AUTO, OFFLOAD_NO, OFFLOAD_ONLY } OffloadKind;
 extern const char *const offload_name[]; /* "auto", "no", "only", NULL */
 
-/* What the user asked for.  Zero is "not said", of the optimizer's numbers NaN; threads and seed are used as
- * they are. */
+/* What the user asked for.  Zero is "not said"; threads and seed are used as they are. */
 typedef struct {
     OnnxModel *model;        /* for bind; NULL: the graph is given */
     OnnxOptions import;
@@ -27,7 +35,7 @@ typedef struct {
     const char *loss_output; /* name of the output the loss is on, or is */
     PrecisionKind precision;
     OptimKind optim;
-    double lr, momentum, beta1, beta2, eps, weight_decay; /* NaN: the optimizer's default */
+    OptimNumbers number;
     bool nesterov;
     const char *const *train, *const *freeze, *const *no_decay; /* globs over parameter names */
     int ntrain, nfreeze, nno_decay;
@@ -69,6 +77,8 @@ typedef struct {
     bool memory_limits;      /* no: without a budget it is one */
     Progress progress;
 } StepOptions;
+
+OptimNumbers optim_numbers(const StepOptions *o); /* with the defaults of what was not said */
 
 static inline const DeviceInfo *step_device(const StepOptions *o)
 {

@@ -22,8 +22,8 @@ char *golden_read(const char *path)
 bool golden_parse(Golden *s, const char *text, bool wide)
 {
     memset(s, 0, sizeof *s);
-    s->opt = (StepOptions){.lr = 0.01, .momentum = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN,
-                           .weight_decay = NAN, .threads = 1, .max_moves = 2000};
+    s->opt = (StepOptions){.number = optim_unsaid, .threads = 1, .max_moves = 2000};
+    s->opt.number.lr = 0.01;
     const char *end = strstr(text, begin_mark);
     ck_assert_msg(end != NULL, "a line '%s' is missing", begin_mark);
     char *own = arena_strndup(&s->arena, text, (size_t)(end - text));

@@ -373,7 +373,29 @@ static void optimizer(Sample *s)
                       s->op == OP_momentum && s->nin == 4 ? sample_chance(s, 50) : 0.125);
     SgdAttrs sgd = {0.9, 0.1, 0.01, sample_chance(s, 50)};
     AdamAttrs adam = {0.9, 0.999, 1e-8, 0.01};
-    sample_build(s, s->op == OP_adamw ? (const void *)&adam : (const void *)&sgd);
+    LionAttrs lion = {0.9, 0.99, 0.01};
+    sample_build(s, s->op == OP_adamw  ? (const void *)&adam
+                    : s->op == OP_lion ? (const void *)&lion
+                                       : (const void *)&sgd);
+}
+
+static void adafactor(Sample *s)
+{
+    Type t = sample_shape(s, 0, 3), mean = t;
+    bool columns = t.rank > 1;
+    for (int i = 0; i < 2; i++)
+        sample_reals(s, t, -1, 1);
+    if (columns)
+        mean.dim[t.rank - 1] = 1;
+    sample_reals(s, mean, 0.1, 1);
+    for (int i = 0; i < 2; i++)
+        sample_scalar(s, s->dt, 0.125);
+    if (columns) {
+        mean = t;
+        mean.dim[t.rank - 2] = 1;
+        sample_reals(s, mean, 0.1, 1);
+    }
+    sample_build(s, &(AdafactorAttrs){1e-3, 0.01});
 }
 
 SampleFn *const sample_rows[OP_COUNT] = {
@@ -420,4 +442,6 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_sgd] = optimizer,
     [OP_momentum] = optimizer,
     [OP_adamw] = optimizer,
+    [OP_lion] = optimizer,
+    [OP_adafactor] = adafactor,
 };

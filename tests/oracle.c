@@ -318,7 +318,7 @@ static void training_init(TestStep *s, int optim, bool f64)
 {
     step_init(s);
     s->opt.optim = optims[optim].kind;
-    s->opt.lr = optims[optim].lr;
+    s->opt.number.lr = optims[optim].lr;
     s->opt.f64 = f64;
 }
 

@@ -263,6 +263,7 @@ void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large)
     r->k.arena = a;
     r->k.operand = NEW(a, DType, RANDOM_OPERANDS);
     g.f64 = pick(&g, 6) == 0;
+    r->k.f64 = g.f64;
     choose_space(&g, large);
     int loads = 1 + pick(&g, 4);
     for (int i = 0; i < loads; i++)

@@ -8,8 +8,8 @@ void step_init(TestStep *s)
 {
     memset(s, 0, sizeof *s);
     StepOptions *o = &s->opt;
-    o->lr = 1e-3;
-    o->momentum = o->beta1 = o->beta2 = o->eps = o->weight_decay = NAN;
+    o->number = optim_unsaid;
+    o->number.lr = 1e-3;
     o->threads = 2;
     o->seed = 1;
     o->max_moves = 20000;
@@ -123,7 +123,7 @@ void step_run(TestStep *s, DataFile *data, int64_t n, double *loss)
     StepInputs own = step_inputs(&s->g);
     if (!data) {
         TrainResult r = {0};
-        TrainOptions o = {.steps = n, .lr = s->opt.lr, .seed = 7, .inputs = own};
+        TrainOptions o = {.steps = n, .lr = s->opt.number.lr, .seed = 7, .inputs = own};
         ck_assert_msg(train_run(s->exec, &o, &r, &s->diag), "%s", s->diag.msg);
         for (int64_t i = 0; i < n; i++)
             loss[i] = r.loss[i];
@@ -137,7 +137,7 @@ void step_run(TestStep *s, DataFile *data, int64_t n, double *loss)
                 set_input(s, (Val){v}, data);
         Tensor lr = exec_tensor(s->exec, own.lr), count = exec_tensor(s->exec, own.step);
         if (lr.data)
-            tensor_set_f(&lr, 0, s->opt.lr);
+            tensor_set_f(&lr, 0, s->opt.number.lr);
         if (count.data)
             tensor_set_i(&count, 0, ++s->steps);
         ck_assert(exec_write(s->exec, own.lr, &s->diag) && exec_write(s->exec, own.step, &s->diag));

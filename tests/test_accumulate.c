@@ -159,7 +159,8 @@ static double difference(const Trained3 *a, const Trained3 *b)
     return most;
 }
 
-static const OptimKind optims[] = {OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM};
+static const OptimKind optims[] = {OPTIM_ADAMW, OPTIM_ADAM,     OPTIM_LION,
+                                   OPTIM_ADAFACTOR, OPTIM_SGD, OPTIM_MOMENTUM};
 
 START_TEST(micro_batches_are_one_batch)
 {
@@ -200,21 +201,22 @@ START_TEST(any_budget_same_bits)
 }
 END_TEST
 
-/* PyTorch's clip_grad_norm_ (tests/torch/clip_golden.py). */
-START_TEST(clip_is_pytorchs)
+/* clip_grad_norm_ and what follows it (tests/torch/clip_golden.py). */
+START_TEST(updates_are_pytorchs)
 {
     static const char *const param[] = {"w1", "b1", "scale", "w2"};
     static const Init init = {INIT_XAVIER, 0};
-    const char *optim = optim_name[_i ? OPTIM_ADAMW : OPTIM_SGD];
+    static const OptimKind kind[] = {OPTIM_SGD, OPTIM_ADAMW, OPTIM_LION, OPTIM_ADAFACTOR};
+    const char *optim = optim_name[kind[_i]];
     TestStep s;
     char text[2000], key[64];
     double loss[STEPS];
     Tensor want;
     step_init(&s);
     snprintf(text, sizeof text, network, 16, "f64");
-    s.opt.lr = 0.01;
+    s.opt.number.lr = 0.01;
     s.opt.clip_norm = 0.5;
-    s.opt.optim = _i ? OPTIM_ADAMW : OPTIM_SGD;
+    s.opt.optim = kind[_i];
     ck_assert_msg(step_compile_text(&s, text, &init), "%s", s.diag.msg);
     DataFile *data = data_open(CKC_SOURCE_DIR "/tests/data/clip.npz", &s.diag);
     ck_assert_msg(data != NULL, "%s", s.diag.msg);
@@ -245,10 +247,10 @@ Suite *suite_accumulate(void)
 {
     Suite *s = suite_create("accumulate");
     TCase *t = tcase_create("micro");
-    tcase_add_loop_test(t, micro_batches_are_one_batch, 0, 8);
+    tcase_add_loop_test(t, micro_batches_are_one_batch, 0, 12);
     tcase_add_loop_test(t, micro_batches_are_the_same_rows, 0, 2);
     tcase_add_test(t, any_budget_same_bits);
-    tcase_add_loop_test(t, clip_is_pytorchs, 0, 2);
+    tcase_add_loop_test(t, updates_are_pytorchs, 0, 4);
     suite_add_tcase(s, t);
     return s;
 }

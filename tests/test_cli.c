@@ -80,7 +80,7 @@ START_TEST(usage)
     ckc_refuses(MLP " --device h200 --steps 0 --overhead 2% --offload only", 1, "--overhead");
     ckc_refuses(MLP " --emit cuda --host-memory 1GB", 1, "prints no copies");
     ckc_refuses(MLP " --loss hinge", 1, "mse");
-    ckc_refuses(MLP " --optimizer lion", 1, "adamw");
+    ckc_refuses(MLP " --optimizer muon", 1, "adamw");
     ckc_refuses(MLP " --init random", 1, "init");
     ckc_refuses(CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=1,seq=257", 1,
                 "index 256 is outside 256");

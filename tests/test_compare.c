@@ -205,6 +205,9 @@ START_TEST(policies_that_are_none)
     ckc_refuses("compare", 1, "no model");
     ckc_refuses("compare missing.dag", 1, "missing.dag");
     ckc_refuses("compare " TRACE " --measure", 1, "--measure needs a model");
+    ckc_refuses("compare " TRACE " --gap 1 --lr 0.1 --seed 2", 1, "--lr needs a model");
+    write_text("empty.dag", "# of nothing\n");
+    ckc_refuses("compare empty.dag", 1, "empty.dag: has no operators");
 }
 END_TEST
 

@@ -181,7 +181,7 @@ static char *join_command(char *line, char **output)
     return line;
 }
 
-/* Without a line's second percentage: a lower bound's, which is sought for so many seconds. */
+/* Without a line's second percentage: a lower bound's, which is another one without GLPK. */
 static char *without_bounds(const char *text)
 {
     char *out = calloc(1, strlen(text) + 3), *end = out;

@@ -212,7 +212,8 @@ static void check_step(void)
 START_TEST(steps_are_models)
 {
     static const char *const how[] = {"--optimizer momentum", "--optimizer adamw --eps 1e-3 --clip-norm 1",
-                                      "--optimizer sgd --budget 99%"};
+                                      "--optimizer sgd --budget 99%", "--optimizer lion",
+                                      "--optimizer adafactor --clip-norm 1"};
     write_data();
     ckc_accepts(format(MLP "%s --emit onnx --json -o g --save w.safetensors", how[_i]));
     check_step();
@@ -233,7 +234,7 @@ Suite *suite_emit_onnx(void)
     TCase *t = command_case(s, "emit_onnx");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, operators_are_standard_ones);
-    tcase_add_loop_test(t, steps_are_models, 0, 3);
+    tcase_add_loop_test(t, steps_are_models, 0, 5);
     tcase_add_test(t, what_is_no_model);
     return s;
 }

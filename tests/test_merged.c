@@ -81,6 +81,33 @@ START_TEST(records_tell_parameters_apart)
 }
 END_TEST
 
+/* A branch that hands a weight on has none of its own, with --untie neither: TorchScript's scatter_reduce. */
+START_TEST(branch_hands_a_weight_on)
+{
+    Arena a = {0};
+    Builder b, branch;
+    static float data[6] = {1, 2, 3, 4, 5, 7};
+    start(&b, 17);
+    start(&branch, 17);
+    add_value(&branch, &a, "z", FLOAT, "32", false);
+    add_node(&branch, &a, "Identity", "w", "z");
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "22", false);
+    add_tensor(&b, "w", 2, (int64_t[]){3, 2}, data);
+    add_bool(&b, "yes", true);
+    Onnx__NodeProto *n = add_node(&b, &a, "If", "yes", "v");
+    add_attr(&b, n, "then_branch")->g = &branch.graph;
+    add_attr(&b, n, "else_branch")->g = &branch.graph;
+    add_node(&b, &a, "MatMul", "x v", "y");
+    Imported r = import_file(save(&b, &a, "branch.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.untie = true}), "%s", r.d.msg);
+    ck_assert_int_eq(r.g.vals[graph_find(&r.g, "w").i].kind, VAL_PARAM);
+    ck_assert_int_eq(graph_find(&r.g, "z").i, 0);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* The size of a bias that was left out is computed before the weights are looked at. */
 START_TEST(bias_of_impossible_weights)
 {
@@ -524,6 +551,7 @@ Suite *suite_merged(void)
     TCase *t = tcase_create("import");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, records_tell_parameters_apart);
+    tcase_add_test(t, branch_hands_a_weight_on);
     tcase_add_test(t, bias_of_impossible_weights);
     tcase_add_test(t, saved_apart);
     tcase_add_test(t, scopes_tell_apart_what_is_uniform);

@@ -233,8 +233,9 @@ START_TEST(integers_bind)
 {
     Arena a = {0};
     Builder b;
-    OnnxBind bind[] = {{"times", 3}, {"times", 0}};
-    for (int i = 0; i < 3; i++) {
+    OnnxBind bind[] = {{"times", 3}, {"times", 0}, {"times", 5}};
+    OnnxFeed feed = {"times", {type_make(DT_I64, 1, (int64_t[]){1}), &(int64_t){3}}};
+    for (int i = 0; i < 4; i++) {
         start(&b, 17);
         add_value(&b, &a, "x", FLOAT, "2", true);
         add_value(&b, &a, "times", ONNX__TENSOR_PROTO__DATA_TYPE__INT64, "1", true);
@@ -242,10 +243,12 @@ START_TEST(integers_bind)
         add_node(&b, &a, "Identity", "times", "t");
         add_node(&b, &a, "Tile", "x t", "y");
         Imported r = import_file(save(&b, &a, "times.onnx"));
-        bool ok = build_graph(&r, &(OnnxOptions){.bind = bind + (i == 2), .nbind = i > 0});
-        if (i == 0)
-            ck_assert_msg(!ok && strstr(r.d.msg, "compiling: --bind times=N gives the input its value"), "%s",
-                          r.d.msg);
+        const char *why = i ? "is 3 in the data, and --bind says 5"
+                            : "compiling: --bind times=N gives the input its value";
+        bool ok = build_graph(&r, &(OnnxOptions){.bind = i ? bind + i - 1 : NULL, .nbind = i > 0,
+                                                 .feed = &feed, .nfeed = i == 3});
+        if (i % 3 == 0)
+            ck_assert_msg(!ok && strstr(r.d.msg, why), "%s", r.d.msg);
         else
             ck_assert_msg(ok && val_type(&r.g, r.g.out[0])->dim[0] == 2 * bind[i - 1].value, "%s", r.d.msg);
         release(&r);
@@ -463,28 +466,29 @@ END_TEST
 /* All channels are read at the same pixels: no index, 8 bytes each, stands for every element. */
 START_TEST(sampled_pixels_are_rows)
 {
-    float x[12], grid[] = {-1, 0, 1, 1};
+    float x[12], grid[] = {-1, 0, 1, 1, INFINITY, 0};
     Arena a = {0};
     Builder b;
     for (int i = 0; i < 12; i++)
         x[i] = (float)i;
     start(&b, 16);
     add_value(&b, &a, "x", FLOAT, "1322", true);
-    add_value(&b, &a, "grid", FLOAT, "1122", true);
-    add_value(&b, &a, "y", FLOAT, "1312", false);
+    add_value(&b, &a, "grid", FLOAT, "1132", true);
+    add_value(&b, &a, "y", FLOAT, "1313", false);
     add_int(&b, add_node(&b, &a, "GridSample", "x grid", "y"), "align_corners", 1);
     OnnxFeed feed[] = {{"x", {type_make(DT_F32, 4, (int64_t[]){1, 3, 2, 2}), x}},
-                       {"grid", {type_make(DT_F32, 4, (int64_t[]){1, 1, 2, 2}), grid}}};
+                       {"grid", {type_make(DT_F32, 4, (int64_t[]){1, 1, 3, 2}), grid}}};
     Imported r = import_file(save(&b, &a, "sample.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){.feed = feed, .nfeed = 2}), "%s", r.d.msg);
     for (uint32_t i = 1; i < r.g.nvals; i++)
-        ck_assert(r.g.vals[i].type.dt != DT_I64 || type_count(&r.g.vals[i].type) <= 2);
+        ck_assert(r.g.vals[i].type.dt != DT_I64 || type_count(&r.g.vals[i].type) <= 3);
     void **data = NEW(&a, void *, r.g.nvals);
     ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
     Tensor y = {*val_type(&r.g, r.g.out[0]), data[r.g.out[0].i]};
-    for (int c = 0; c < 3; c++) { /* half-way between the rows on the left; the last pixel */
-        ck_assert_double_eq_tol(tensor_f(&y, 2 * c), 4 * c + 1, 1e-6);
-        ck_assert_double_eq_tol(tensor_f(&y, 2 * c + 1), 4 * c + 3, 1e-6);
+    for (int c = 0; c < 3; c++) { /* half-way between the rows on the left; the last pixel; nowhere */
+        ck_assert_double_eq_tol(tensor_f(&y, 3 * c), 4 * c + 1, 1e-6);
+        ck_assert_double_eq_tol(tensor_f(&y, 3 * c + 1), 4 * c + 3, 1e-6);
+        ck_assert_double_eq(tensor_f(&y, 3 * c + 2), 0);
     }
     release(&r);
     arena_free(&a);

@@ -152,6 +152,77 @@ START_TEST(statistics_in_single)
 }
 END_TEST
 
+/* ---- registers wider than memory ----------------------------------------------------------------- */
+
+/* What the gradient of a maximum compares is what the maximum was made of, though registers hold more of it:
+ * bits of f32 where it is bf16, of f64 where only what reads it is. */
+static const char maxima[] = "graph {\n"
+                             "  input %%x: f32[64,48]\n"
+                             "  param %%q: f32[64,48]\n"
+                             "  const %%c: %s[] = {0.37}\n"
+                             "  %%p: f32[64,48] = add %%x, %%q\n"
+                             "  %%b: %s[64,48] = cast %%p {dtype=%s}\n"
+                             "  %%u: %s[64,48] = mul %%b, %%c\n"
+                             "  %%v: %s[64,48] = silu %%u {al=1}\n"
+                             "  %%m: %s[64,1] = reduce_max %%v {axes=[1]}\n"
+                             "  %%vw: %s[64,48] = cast %%v {dtype=%s}\n"
+                             "  %%mw: %s[64,1] = cast %%m {dtype=%s}\n"
+                             "  %%y: %s[64,48] = mul %%vw, %%mw\n"
+                             "  %%s: %s[64,48] = sin %%y\n"
+                             "  %%z: f32[64,48] = cast %%s {dtype=f32}\n"
+                             "  %%l: f32[] = reduce_sum %%z {axes=[0,1], keepdims=0}\n"
+                             "  output %%l\n"
+                             "}\n";
+
+START_TEST(extrema_of_what_memory_holds)
+{
+    static const char *const type[][2] = {{"bf16", "bf16"}, {"f16", "f32"}, {"f32", "f64"}};
+    const char *t = type[_i][0], *w = type[_i][1];
+    TestStep s;
+    Diag *d = &s.diag;
+    step_init(&s);
+    s.opt.keep_grads = true;
+    ck_assert_msg(step_compile_text(&s, format(maxima, t, t, t, t, t, t, w, w, w, w, w, w),
+                                    &(Init){INIT_NORMAL, 1}), "%s", d->msg);
+    double loss;
+    step_run(&s, NULL, 1, &loss);
+    Tensor grad = exec_tensor(s.exec, graph_root(&s.g, s.g.out[1]));
+    for (int64_t i = 0; i < type_count(&grad.type); i++)
+        ck_assert_msg(isfinite(tensor_f(&grad, i)), "%s in %s: %lld", t, w, (long long)i);
+    step_free(&s);
+}
+END_TEST
+
+/* A value in f64 that registers alone hold is as precise. */
+START_TEST(f64_between_f32)
+{
+    TestStep s;
+    Diag *d = &s.diag;
+    step_init(&s);
+    ck_assert_msg(step_compile_text(&s,
+                                    "graph {\n"
+                                    "  input %x: f32[4]\n"
+                                    "  param %q: f32[4]\n"
+                                    "  %d: f64[4] = cast %x {dtype=f64}\n"
+                                    "  %e: f64[4] = square %d\n"
+                                    "  %s: f64[4] = sin %e\n"
+                                    "  %z: f32[4] = cast %s {dtype=f32}\n"
+                                    "  %y: f32[4] = mul %z, %q\n"
+                                    "  %l: f32[] = reduce_sum %y {axes=[0], keepdims=0}\n"
+                                    "  output %l\n"
+                                    "}\n",
+                                    &(Init){INIT_NORMAL, 1}), "%s", d->msg);
+    fill(&s, "x", 1234.5677490234375);
+    fill(&s, "q", 1);
+    fill(&s, "lr", 0);
+    fill(&s, "step", 1);
+    ck_assert_msg(exec_step(s.exec, NULL, d), "%s", d->msg);
+    Tensor loss = exec_tensor(s.exec, s.g.out[0]);
+    ck_assert_double_eq_tol(tensor_f(&loss, 0), 4 * sin(1234.5677490234375 * 1234.5677490234375), 1e-6);
+    step_free(&s);
+}
+END_TEST
+
 /* ---- the loss scale ----------------------------------------------------------------------------- */
 
 static const OnnxBind batch[] = {{"batch", 16}};
@@ -183,7 +254,8 @@ static double scale_of(TestStep *s)
 /* Far too large a scale: steps change nothing and halve it, until one is made; then it grows again. */
 static void check_overflow(int variant, const DeviceOps *device)
 {
-    static const OptimKind kinds[] = {OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM};
+    static const OptimKind kinds[] = {OPTIM_ADAMW,     OPTIM_ADAM, OPTIM_LION,
+                                      OPTIM_ADAFACTOR, OPTIM_SGD,  OPTIM_MOMENTUM};
     const double first = 0x1p27;
     TestStep s;
     double loss, scale = first;
@@ -192,9 +264,9 @@ static void check_overflow(int variant, const DeviceOps *device)
     s.device = device;
     s.opt.import.bind = batch;
     s.opt.import.nbind = 1;
-    s.opt.optim = kinds[variant % 4];
-    s.opt.weight_decay = 0.1;
-    s.opt.clip_norm = variant / 4 ? 1 : 0;
+    s.opt.optim = kinds[variant % 6];
+    s.opt.number.weight_decay = 0.1;
+    s.opt.clip_norm = variant / 6 ? 1 : 0;
     s.opt.precision = PRECISION_FP16;
     s.opt.loss_scale = first;
     s.opt.scale_steps = 3;
@@ -265,13 +337,17 @@ Suite *suite_precision(void)
     tcase_add_loop_test(c, sums_in_single, 0, 4);
     tcase_add_test(c, statistics_in_single);
     suite_add_tcase(s, c);
+    c = tcase_create("registers");
+    tcase_add_loop_test(c, extrema_of_what_memory_holds, 0, 3);
+    tcase_add_test(c, f64_between_f32);
+    suite_add_tcase(s, c);
     c = tcase_create("scale");
-    tcase_add_loop_test(c, overflow_recovers, 0, 8);
+    tcase_add_loop_test(c, overflow_recovers, 0, 12);
     suite_add_tcase(s, c);
     c = tcase_create("cuda");
     tcase_add_unchecked_fixture(c, use_cuda, leave_cuda);
     tcase_add_loop_test(c, gradients_as_autocast_on_cuda, 0, 2 * NNETWORKS);
-    tcase_add_loop_test(c, overflow_recovers_on_cuda, 4, getenv("CKC_LONG") ? 8 : 5);
+    tcase_add_loop_test(c, overflow_recovers_on_cuda, 6, getenv("CKC_LONG") ? 12 : 7);
     suite_add_tcase(s, c);
     c = command_case(s, "command");
     tcase_add_test(c, overflow_is_said);

@@ -72,7 +72,7 @@ static void compile(TestStep *s, const Case *c, bool f64, int64_t bytes, int64_t
     static const Init init = {INIT_NORMAL, 0.2};
     step_init(s);
     s->opt.optim = OPTIM_MOMENTUM;
-    s->opt.lr = 1e-4;
+    s->opt.number.lr = 1e-4;
     s->opt.factor_bytes = f64 && bytes < STORED ? 2 * bytes : bytes;
     s->opt.budget = budget;
     ck_assert_msg(step_compile_text(s, text_of(s, c, f64), &init) == possible, "%s", s->diag.msg);

@@ -92,7 +92,7 @@ START_TEST(on_cuda)
     if (access(path, R_OK) != 0)
         oracle_options(&o, "model.onnx", &s.opt, path);
     s.opt.optim = OPTIM_MOMENTUM;
-    s.opt.momentum = 0.9;
+    s.opt.number.momentum = 0.9;
     check_on_cuda(path, &s.opt, NULL, o.data, o.half ? 2e-2 : fmax(1e-5, 4 * o.single_error));
     oracle_close(&o);
 }

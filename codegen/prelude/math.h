@@ -385,6 +385,7 @@ FN uint16_t f16_store(float x)
 }
 #endif
 
+#define F32(x) ((float)(x))
 #define BF16(x) bf16_load(bf16_store((float)(x)))
 #define F16(x) f16_load(f16_store((float)(x)))
 #define I32(x) ((int64_t)(int32_t)INT_OF(x))

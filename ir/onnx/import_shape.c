@@ -13,7 +13,7 @@ static bool import_identity(OnnxNode *n)
     const Value *v = &n->g->vals[n->in[0].i];
     if (v->kind != VAL_PARAM)
         return n->out[0].i;
-    if (!n->x->opt->untie) {
+    if (!n->x->opt->untie || n->x->depth > 1) { /* exporters' stand in the main graph */
         Tensor t = graph_tensor(n->g, n->in[0]);
         if (t.data && tensor_is_uniform(&t))
             return true; /* said by merged.c */

@@ -350,8 +350,16 @@ bool import_inputs(Import *x, const Onnx__GraphProto *gp)
         if (scope_find(x, name, &v))
             continue; /* an initializer, repeated as input */
         TRY(bind_input(&b, gp->input[i], &t));
+        const Tensor *feed = find_feed(x, name);
+        char have[160], want[160];
+        if (feed && !type_equal(&feed->type, &t))
+            return fail(x->d, "input '%s' is %s, its data are %s", name, type_str(&t, want),
+                        type_str(&feed->type, have));
         int64_t number;
         if (type_is_integer(&t) && find_bind(&b, name, &number)) {
+            if (feed && tensor_i(feed, 0) != number)
+                return fail(x->d, "input '%s' is %lld in the data, and --bind says %lld", name,
+                            (long long)tensor_i(feed, 0), (long long)number);
             Tensor bound = {t, arena_alloc(x->g->arena, (size_t)type_bytes(&t) + 1, 1)};
             tensor_set_i(&bound, 0, number);
             v = graph_const(x->g, name, t, bound.data);
@@ -360,11 +368,6 @@ bool import_inputs(Import *x, const Onnx__GraphProto *gp)
             continue;
         }
         v = graph_value(x->g, name, t, weight[i] ? role_of(x, name, &(Tensor){.type = t}) : VAL_INPUT);
-        const Tensor *feed = find_feed(x, name);
-        char have[160], want[160];
-        if (feed && !type_equal(&feed->type, &t))
-            return fail(x->d, "input '%s' is %s, its data are %s", name, type_str(&t, want),
-                        type_str(&feed->type, have));
         x->g->vals[v.i].data = feed ? feed->data : NULL;
         name_value(x, v, name);
         set_data_type(x, v, tensor_type(gp->input[i])->elem_type);

@@ -42,8 +42,10 @@ static Neighbour pixel(Graph *g, const Sampler *s, int d, Val x, Val weight)
         x = one(g, OP_trunc, reflected(g, s, d, x));
     Val inside = clipped(g, s, d, x);
     if (s->outside == OUTSIDE_ZERO) {
-        Val hit = build_cast(g, build2(g, OP_equal, inside, x), val_type(g, x)->dt);
-        r.weight = weight.i ? build2(g, OP_mul, weight, hit) : hit;
+        Val hit = build2(g, OP_equal, inside, x);
+        r.weight = weight.i /* NaN at infinity */
+                       ? build3(g, OP_where, hit, weight, scalar_like(g, weight, 0))
+                       : build_cast(g, hit, val_type(g, x)->dt);
     }
     r.index = build_cast(g, inside, DT_I64);
     return r;

@@ -37,7 +37,9 @@ static bool binary_lower(Kernel *k, const Graph *g, const Node *n)
 {
     const PointwiseAttrs *at = n->attr;
     k_space(k, out_type(g, n, 0), 0);
-    int a = k_load(k, 0, in_type(g, n, 0)), b = k_load(k, 1, in_type(g, n, 1));
+    bool compares = n->op == OP_equal || n->op == OP_max || n->op == OP_min;
+    int a = compares ? k_load_compared(k, g, n, 0) : k_load(k, 0, in_type(g, n, 0));
+    int b = compares ? k_load_compared(k, g, n, 1) : k_load(k, 1, in_type(g, n, 1));
     KType type = out_type(g, n, 0)->dt == DT_BOOL || !dtype_is_float(in_type(g, n, 0)->dt) ? KT_INT : KT_REAL;
     k_store(k, 2, k_expr(k, &node_def(n)->expr, type, a, b, 0, at->al, at->be));
     return true;

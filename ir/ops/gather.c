@@ -248,17 +248,18 @@ static Val zeros(Graph *g, DType dt, const Type *like)
     return build_expand(g, build_scalar(g, dt, 0), like->rank, like->dim);
 }
 
-/* Scatter the cotangent into zeros. */
+/* Scatter the cotangent into the gradient so far, so that those of many readings are not added, or zeros. */
 static bool scatter_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
     Op scatter = n->op == OP_gather_nd ? OP_scatter_nd : OP_scatter_elements;
-    Type x = *val_type(g, n->in[0]);
     ScatterAttrs at = {axis_of(n), SCATTER_ADD};
     Val dy = wide(g, grad_out(gr, n, 0));
     if (g->diag->failed)
         return false;
-    Val in[] = {zeros(g, val_type(g, dy)->dt, &x), n->in[1], dy};
+    DType dt = val_type(g, dy)->dt;
+    Val sum = grad_take(gr, n->in[0], dt);
+    Val in[] = {sum.i ? sum : zeros(g, dt, val_type(g, n->in[0])), n->in[1], dy};
     grad_add(gr, n->in[0], build(g, scatter, NULL, 3, in, &at));
     return true;
 }

@@ -1,4 +1,4 @@
-/* optim.c -- optimizer updates in PyTorch's form (torch.optim.SGD, AdamW, single tensor).
+/* optim.c -- optimizer updates in PyTorch's form (torch.optim.SGD, AdamW, Adafactor, single tensor); Lion.
  *
  * Results overwrite parameter and state in place; the scalars lr, bias1 and bias2 are inputs.  A
  * scalar, scale, may follow: the gradient is multiplied by it (limits on its norm, a loss that was scaled);
@@ -42,6 +42,12 @@ static int updated(Kernel *k, const Graph *g, const Node *n, int i, int v, int a
     if (!has_in(n, apply))
         return v;
     return k_expr(k, &op_where.expr, KT_REAL, load(k, g, n, apply), v, load(k, g, n, i), 0, 0);
+}
+
+/* The parameter behind a decay of its own. */
+static int kept(Kernel *k, int p, int lr, double decay)
+{
+    return MUL(p, SUB(CONST(1), MUL(lr, CONST(decay))));
 }
 
 /* ---- sgd p, g, lr -> p' ------------------------------------------------------------------ */
@@ -100,11 +106,10 @@ static bool adamw_lower(Kernel *k, const Graph *g, const Node *n)
     int v = load(k, g, n, 3), lr = load(k, g, n, 4);
     int step = DIVIDE(lr, load(k, g, n, 5));
     int root = k_op(k, OP_sqrt, load(k, g, n, 6), 0, 0);
-    int keep = SUB(CONST(1), MUL(lr, CONST(at->weight_decay)));
     m = ADD(m, MUL(SUB(grad, m), CONST(1 - at->beta1)));
     v = ADD(MUL(v, CONST(at->beta2)), MUL(MUL(grad, grad), CONST(1 - at->beta2)));
     int denom = ADD(DIVIDE(k_op(k, OP_sqrt, v, 0, 0), root), CONST(at->eps));
-    int next = SUB(MUL(p, keep), MUL(step, DIVIDE(m, denom)));
+    int next = SUB(kept(k, p, lr, at->weight_decay), MUL(step, DIVIDE(m, denom)));
     k_store(k, n->nin, updated(k, g, n, 0, next, 8));
     k_store(k, n->nin + 1, updated(k, g, n, 2, m, 8));
     k_store(k, n->nin + 2, updated(k, g, n, 3, v, 8));
@@ -113,3 +118,65 @@ static bool adamw_lower(Kernel *k, const Graph *g, const Node *n)
 
 const OpDef op_adamw = {.name = "adamw", .min_in = 7, .max_in = 9, .nout = 3, .traits = OPT_ONCE,
                         ATTRS(adam_attrs, AdamAttrs), .infer = update_infer, .lower = adamw_lower};
+
+/* ---- lion p, g, m, lr -> p', m' --------------------------------------------------------------
+ * X. Chen et al., Symbolic Discovery of Optimization Algorithms, NeurIPS 2023, algorithm 2. */
+static const AttrDef lion_attrs[] = {ATTR(LionAttrs, beta1, AT_F64, 0.9),
+                                     ATTR(LionAttrs, beta2, AT_F64, 0.99),
+                                     ATTR(LionAttrs, weight_decay, AT_F64, 0)};
+
+static int mixed(Kernel *k, int m, int grad, double beta)
+{
+    return ADD(MUL(m, CONST(beta)), MUL(grad, CONST(1 - beta)));
+}
+
+static bool lion_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const LionAttrs *at = n->attr;
+    k_space(k, in_type(g, n, 0), 0);
+    int p = load(k, g, n, 0), grad = load_grad(k, g, n, 4), m = load(k, g, n, 2), lr = load(k, g, n, 3);
+    int sign = k_op(k, OP_sign, mixed(k, m, grad, at->beta1), 0, 0);
+    k_store(k, n->nin, updated(k, g, n, 0, SUB(kept(k, p, lr, at->weight_decay), MUL(lr, sign)), 5));
+    k_store(k, n->nin + 1, updated(k, g, n, 2, mixed(k, m, grad, at->beta2), 5));
+    return true;
+}
+
+const OpDef op_lion = {.name = "lion", .min_in = 4, .max_in = 6, .nout = 2, .traits = OPT_ONCE,
+                       ATTRS(lion_attrs, LionAttrs), .infer = update_infer, .lower = lion_lower};
+
+/* ---- adafactor p, g, r, rate, lr, [c] -> p' ------------------------------------------------------
+ * The mean of the squares of g is r * c, or r. */
+static const AttrDef adafactor_attrs[] = {ATTR(AdafactorAttrs, least, AT_F64, 0),
+                                          ATTR(AdafactorAttrs, weight_decay, AT_F64, 0)};
+
+static bool adafactor_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    out[0] = *in_type(g, n, 0);
+    for (int i = 1; i < n->nin; i++) {
+        const Type *t = in_type(g, n, i);
+        bool fits = (i == 7 || dtype_is_float(t->dt)) && t->rank == (i < 3 || i == 5 ? out->rank : 0);
+        for (int k = 0; k < t->rank && fits; k++)
+            fits = t->dim[k] == out->dim[k] || (i > 1 && t->dim[k] == 1);
+        if (n->in[i].i && !fits)
+            return fail(d, "adafactor: operand %d has an unfit type", i);
+    }
+    return dtype_is_float(out->dt) || fail(d, "adafactor: parameter is not real");
+}
+
+static bool adafactor_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const AdafactorAttrs *at = n->attr;
+    k_space(k, in_type(g, n, 0), 0);
+    int p = load(k, g, n, 0), grad = load_grad(k, g, n, 6), mean = load(k, g, n, 2);
+    if (has_in(n, 5))
+        mean = MUL(mean, load(k, g, n, 5));
+    int root = k_op(k, OP_sqrt, k_op(k, OP_max, mean, CONST(at->least), 0), 0, 0);
+    int step = MUL(load(k, g, n, 3), DIVIDE(grad, root));
+    int next = SUB(kept(k, p, load(k, g, n, 4), at->weight_decay), step);
+    k_store(k, n->nin, updated(k, g, n, 0, next, 7));
+    return true;
+}
+
+const OpDef op_adafactor = {.name = "adafactor", .min_in = 5, .max_in = 8, .nout = 1, .traits = OPT_ONCE,
+                            ATTRS(adafactor_attrs, AdafactorAttrs), .infer = adafactor_infer,
+                            .lower = adafactor_lower};

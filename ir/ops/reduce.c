@@ -29,7 +29,8 @@ static bool reduce_lower(Kernel *k, const Graph *g, const Node *n)
                  : n->op == OP_reduce_prod ? K_PROD
                                            : K_SUM;
     k_space(k, x, mask);
-    k_store_keep(k, 1, k_reduce(k, kind, k_load(k, 0, x)), mask);
+    int v = kind == K_MAX || kind == K_MIN ? k_load_compared(k, g, n, 0) : k_load(k, 0, x);
+    k_store_keep(k, 1, k_reduce(k, kind, v), mask);
     return true;
 }
 

@@ -401,7 +401,7 @@ bool remat_bound(const RematInstance *inst, int64_t budget, int effort, RematBou
         bound->infeasible |= bound->min_budget > budget;
     }
     if (effort > 0 && !bound->infeasible)
-        bound_stages(&p, budget, INFINITY, INT64_MAX, bound);
+        bound_stages(&p, budget, INFINITY, INFINITY, INT64_MAX, bound);
     problem_free(&p);
     return true;
 }

@@ -25,14 +25,16 @@
 
 #ifndef CKC_GLPK
 
-void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound)
+void bound_stages(const Problem *p, int64_t budget, double deadline, double work, int64_t known,
+                  RematBound *bound)
 {
-    (void)p, (void)budget, (void)deadline, (void)known, (void)bound;
+    (void)p, (void)budget, (void)deadline, (void)work, (void)known, (void)bound;
 }
 
 #else
 
 #include <glpk.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +53,8 @@ typedef struct {
     double scale;  /* cost unit of the objective */
     double bound;  /* best so far, in units of scale */
     double enough; /* stop when the bound reaches this */
+    double pivots, most_pivots; /* done of this path, and their limit */
+    uint8_t *probed;            /* per column: it has been tried as one to branch on */
 } Stage;
 
 static void find_latest(Stage *s)
@@ -239,32 +243,49 @@ static double proved(const Stage *s)
     return (double)sum;
 }
 
+/* What is not counted by GLPK in pivots: the matrix and a basis to begin with, what a node takes besides its
+ * own, and both sides of a column that is tried as one to branch on. */
+enum { LP_PIVOTS = 100, NODE_PIVOTS = 30, PROBE_PIVOTS = 60 };
+
+/* Called several times per node, the last time to branch. */
 static void watch(glp_tree *tree, void *info)
 {
     Stage *s = info;
     int node = glp_ios_best_node(tree);
     if (node > 0 && glp_ios_node_bound(tree, node) > s->bound)
         s->bound = glp_ios_node_bound(tree, node);
-    if (s->bound >= s->enough)
+    if (glp_ios_reason(tree) == GLP_IROWGEN)
+        s->pivots += NODE_PIVOTS;
+    for (int j = 1; glp_ios_reason(tree) == GLP_IBRANCH && j <= glp_get_num_cols(s->lp); j++)
+        if (glp_ios_can_branch(tree, j) && !s->probed[j]) {
+            s->probed[j] = 1;
+            s->pivots += PROBE_PIVOTS;
+        }
+    if (s->bound >= s->enough || s->pivots + glp_get_it_cnt(s->lp) >= s->most_pivots)
         glp_ios_terminate(tree);
 }
 
-static void solve(Stage *s, double seconds)
+static int milliseconds_to(double deadline)
+{
+    double left = 1000 * (deadline - clock_seconds());
+    return left < 0 ? 0 : left < INT_MAX ? (int)left : INT_MAX; /* INT_MAX is no limit to GLPK */
+}
+
+static void solve(Stage *s, double deadline)
 {
     glp_smcp lp;
     glp_iocp mip;
-    double start = clock_seconds();
-    seconds = seconds < 1e6 ? seconds : 1e6; /* GLPK counts milliseconds in an int */
     glp_init_smcp(&lp);
     lp.msg_lev = GLP_MSG_OFF;
     lp.meth = GLP_DUALP;
-    lp.tm_lim = (int)(1000 * seconds);
+    lp.tm_lim = milliseconds_to(deadline);
+    lp.it_lim = s->most_pivots < INT_MAX ? (int)s->most_pivots : INT_MAX;
+    s->pivots = LP_PIVOTS;
     glp_adv_basis(s->lp, 0);
     if (glp_simplex(s->lp, &lp) != 0 || glp_get_status(s->lp) != GLP_OPT)
         return;
     s->bound = proved(s);
-    double left = seconds - (clock_seconds() - start);
-    if (s->bound >= s->enough || left < 0.01)
+    if (s->bound >= s->enough)
         return;
     for (int j = 1; j <= glp_get_num_cols(s->lp); j++)
         glp_set_col_kind(s->lp, j, GLP_BV);
@@ -274,7 +295,7 @@ static void solve(Stage *s, double seconds)
                 glp_set_col_bnds(s->lp, s->keep[i * s->p->nvals + v], GLP_FX, 1, 1);
     glp_init_iocp(&mip);
     mip.msg_lev = GLP_MSG_OFF;
-    mip.tm_lim = (int)(1000 * left);
+    mip.tm_lim = milliseconds_to(deadline);
     mip.br_tech = GLP_BR_PCH;
     mip.bt_tech = GLP_BT_BLB;
     mip.mir_cuts = mip.cov_cuts = GLP_ON;
@@ -285,9 +306,17 @@ static void solve(Stage *s, double seconds)
         s->bound = glp_mip_obj_val(s->lp);
 }
 
+/* What is left to be spent: whichever ends first. */
+typedef struct {
+    double deadline; /* monotonic seconds */
+    double work;     /* pivots times rows */
+} Limit;
+
+static bool spent(const Limit *l) { return l->work <= 0 || clock_seconds() >= l->deadline; }
+
 /* The bound of one path g[1..k]. */
-static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, int32_t k,
-                          double seconds, int64_t known)
+static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, int32_t k, Limit share,
+                          double *work, int64_t known)
 {
     Stage s = {.p = p, .budget = budget, .k = k, .g = g, .scale = (double)p->base_cost / 100 + 1};
     double fixed = 0;
@@ -296,10 +325,14 @@ static int64_t bound_path(const Problem *p, int64_t budget, const int32_t *g, in
         fixed += (double)p->cost[g[j]];
     s.enough = known < INT64_MAX ? ((double)known - fixed) / s.scale : INFINITY;
     build(&s);
-    solve(&s, seconds);
+    double rows = glp_get_num_rows(s.lp);
+    s.most_pivots = share.work / rows;
+    s.probed = RM_NEW(uint8_t, glp_get_num_cols(s.lp) + 1);
+    solve(&s, share.deadline);
+    *work -= rows * (s.pivots + glp_get_it_cnt(s.lp));
     glp_delete_prob(s.lp);
     double cost = ceil((s.bound * s.scale + fixed) * (1 - 1e-7) - 1e-6);
-    MEM_FREE(s.latest, s.run, s.keep);
+    MEM_FREE(s.latest, s.run, s.keep, s.probed);
     return (int64_t)cost;
 }
 
@@ -350,18 +383,19 @@ static int32_t join(const Problem *p, const int32_t *g, int32_t k, int32_t op, i
 
 enum { MAX_OPS = 600, MAX_STAGES = 6, FIRST_CUTS = 12 };
 
-/* Tries to extend the path by each candidate; keeps the best extension in g. */
+/* Tries to extend the path by each candidate, each for at most half of what is left; keeps the best extension
+ * in g. */
 static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t n, int32_t *g, int32_t *k,
-                   double deadline, int64_t known, RematBound *bound, uint8_t *mark)
+                   Limit *left, int64_t known, RematBound *bound, uint8_t *mark)
 {
     int32_t joined[MAX_STAGES + 2], best[MAX_STAGES + 2], nbest = 0;
-    double share = (deadline - clock_seconds()) / 2;
-    for (int32_t i = 0; i < n && bound->cost < known && clock_seconds() < deadline; i++) {
+    double seconds = (left->deadline - clock_seconds()) / 2, work = left->work / 2;
+    for (int32_t i = 0; i < n && bound->cost < known && !spent(left); i++) {
         int32_t len = join(p, g, *k, c[i].op, joined, mark);
-        double left = deadline - clock_seconds();
-        if (len == 0 || left <= 0)
+        if (len == 0)
             continue;
-        int64_t x = bound_path(p, budget, joined, len, left < share ? left : share, known);
+        Limit share = {fmin(left->deadline, clock_seconds() + seconds), fmin(left->work, work)};
+        int64_t x = bound_path(p, budget, joined, len, share, &left->work, known);
         if (x > bound->cost) {
             bound->cost = x;
             bound->node = c[i].op;
@@ -376,7 +410,8 @@ static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t
     return true;
 }
 
-void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known, RematBound *bound)
+void bound_stages(const Problem *p, int64_t budget, double deadline, double work, int64_t known,
+                  RematBound *bound)
 {
     if (p->nops > MAX_OPS || p->nall > p->nops) /* it knows no fetches */
         return;
@@ -384,15 +419,16 @@ void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t kno
     Candidate *c = RM_NEW(Candidate, p->nops);
     uint8_t *mark = RM_NEW(uint8_t, p->nops);
     int32_t n = 0, k = 0, g[MAX_STAGES + 2] = {0};
+    Limit left = {deadline, work};
     int terminal = glp_term_out(GLP_OFF);
     bound_excess(p, budget, excess);
     for (int32_t i = 0; i < p->nops; i++)
         if (excess[i] > 0)
             c[n++] = (Candidate){excess[i], i};
     qsort(c, (size_t)n, sizeof *c, by_excess);
-    bool more = extend(p, budget, c, n < FIRST_CUTS ? n : FIRST_CUTS, g, &k, deadline, known, bound, mark);
-    while (more && k < MAX_STAGES && bound->cost < known && clock_seconds() < deadline)
-        more = extend(p, budget, c, n, g, &k, deadline, known, bound, mark);
+    bool more = extend(p, budget, c, n < FIRST_CUTS ? n : FIRST_CUTS, g, &k, &left, known, bound, mark);
+    while (more && k < MAX_STAGES && bound->cost < known && !spent(&left))
+        more = extend(p, budget, c, n, g, &k, &left, known, bound, mark);
     glp_term_out(terminal);
     MEM_FREE(excess, c, mark);
 }

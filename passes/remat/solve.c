@@ -247,23 +247,24 @@ static void reach_budget(Solver *s)
     }
 }
 
-static const double LEAST_SECONDS = 0.1;
+/* Work on the bound that takes about as long as a move (0.6 us), and what small instances take to the end. */
+static const double MOVE_WORK = 40, LEAST_WORK = 6e6;
 
-/* A part of what is left of the time for a better bound, more if that can be the end of it.
- * It takes time, not moves: without a time limit it comes last, so that it cannot decide
- * when the search stops, and takes at most as long as the search, or as small instances take
- * to the end even on a busy machine: theirs are the same every time. */
+/* A part of what is left of the time for a better bound, more if that can be the end of it.  Without a time
+ * limit it comes last, so that it cannot decide when the search stops, and takes about as long as that. */
 static void raise_bound(Solver *s)
 {
     const RematOptions *o = s->options;
     RematResult *r = s->r;
     bool near = (double)(r->cost - r->lower_bound) < 0.02 * (double)r->lower_bound;
-    double now = clock_seconds();
-    double seconds =
-        s->deadline > 0 ? (s->deadline - now) / (near ? 4 : 12) : fmax(now - s->start, LEAST_SECONDS);
+    double now = clock_seconds(), deadline = INFINITY, work = INFINITY;
+    if (s->deadline > 0)
+        deadline = now + (s->deadline - now) / (near ? 4 : 12);
+    else
+        work = fmax(MOVE_WORK * (double)s->spent, LEAST_WORK);
     RematBound bound = {.cost = r->lower_bound, .node = -1};
     if (!o->rough_bound)
-        bound_stages(s->p, o->budget, now + seconds, r->cost, &bound);
+        bound_stages(s->p, o->budget, deadline, work, r->cost, &bound);
     r->lower_bound = bound.cost < r->cost ? bound.cost : r->cost;
 }
 

@@ -42,9 +42,10 @@ int64_t bound_peak(const Problem *p, int64_t known);
 
 /* ---- bound_stage.c ------------------------------------------------------------------- */
 
-/* Raises bound->cost by integer programming until the deadline, or until it reaches
- * `known`, the cost of a schedule. */
-void bound_stages(const Problem *p, int64_t budget, double deadline, int64_t known,
+/* Raises bound->cost by integer programming until the deadline (monotonic seconds), or until about so much
+ * work is done (pivots of the simplex method times rows: the same on every machine; INFINITY for no limit),
+ * or until it reaches `known`, the cost of a schedule. */
+void bound_stages(const Problem *p, int64_t budget, double deadline, double work, int64_t known,
                   RematBound *bound);
 
 #endif

@@ -203,13 +203,12 @@ static void run_together(unsigned w)
 static bool release_warp(unsigned w)
 {
     const unsigned first = w * LANES;
-    unsigned n = 0, same = 0;
+    unsigned same = 0;
     for (unsigned l = 0; l < LANES; l++) {
-        n += fiber[first + l].wait == AT_WARP;
+        if (fiber[first + l].wait != AT_WARP)
+            return false;
         same += lane[first + l].op == lane[first].op;
     }
-    if (n < LANES)
-        return false;
     if (same < LANES)
         fiber_fault("lanes of a warp do not do the same");
     else

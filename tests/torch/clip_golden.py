@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""tests/data/clip.npz: three steps of PyTorch with clip_grad_norm_ in double precision.
+"""tests/data/clip.npz: three steps of PyTorch's optimizers and timm's Lion with clip_grad_norm_ in double precision.
 
 The network of tests/test_accumulate.c on 16 rows: input/x, target, its parameters before
-(before/NAME) and after (sgd/NAME, adamw/NAME), losses and norms of the gradients.
+(before/NAME) and after (sgd/NAME, adamw/NAME, ...), losses and norms of the gradients.
 """
 import os
 
 import numpy as np
 import torch
+from timm.optim import Lion
 from torch.nn import functional as F
 
 LIMIT, LR, STEPS = 0.5, 0.01, 3
@@ -25,7 +26,8 @@ def main():
     start = {"w1": torch.randn(48, 16) / 4, "b1": torch.randn(48) / 4,
              "scale": 1 + torch.randn(48) / 4, "w2": torch.randn(10, 48) / 2}
     arrays = {"input/x": x, "target": target, **{f"before/{k}": v for k, v in start.items()}}
-    for name, make in (("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW)):
+    for name, make in (("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW), ("lion", Lion),
+                       ("adafactor", torch.optim.Adafactor)):
         p = {k: v.clone().requires_grad_() for k, v in start.items()}
         optimizer, losses, norms = make(p.values(), lr=LR), [], []
         for _ in range(STEPS):
