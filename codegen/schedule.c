@@ -207,7 +207,7 @@ void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
     s->early = NEW(a, bool, k->nins + 1);
     for (uint32_t i = 0; i < k->nins; i++)
         s->early[i] = kernel_stores_early(k, i);
-    s->f64 = k->f64;
+    s->f64 = kernel_is_f64(k);
     merge_dims(s);
     share_values(s);
     s->vec = s->rank - 1;

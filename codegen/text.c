@@ -404,7 +404,7 @@ void text_real(const Writer *w, const char *name, double v)
 
 void text_real_type(const Writer *w, const Kernel *k)
 {
-    text_define(w, "REAL", k->f64 ? "double" : "float");
+    text_define(w, "REAL", kernel_is_f64(k) ? "double" : "float");
 }
 
 void text_parameters(const Writer *w, const Kernel *k)

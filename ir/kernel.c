@@ -13,8 +13,14 @@ void k_init(Kernel *k, Arena *a, const Graph *g, const Node *n)
         k->operand[i] = n->in[i].i ? g->vals[n->in[i].i].type.dt : DT_NONE;
     for (int i = 0; i < n->nout; i++)
         k->operand[n->nin + i] = g->vals[n->out[i].i].type.dt;
+}
+
+bool kernel_is_f64(const Kernel *k)
+{
+    bool f64 = k->f64;
     for (int i = 0; i < k->noperands; i++)
-        k->f64 |= k->operand[i] == DT_F64;
+        f64 |= k->operand[i] == DT_F64;
+    return f64;
 }
 
 void k_space(Kernel *k, const Type *shape, uint32_t red)
@@ -426,7 +432,7 @@ static bool merge_part(Merge *m, Kernel *part, const Node *n)
         TRY(unify(m->k, part));
     }
     m->k->flops += part->flops;
-    m->k->f64 |= part->f64;
+    m->k->f64 |= kernel_is_f64(part);
     return merge_append(m, part, n);
 }
 

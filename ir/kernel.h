@@ -98,7 +98,7 @@ struct Kernel {
     Arena *arena;
     int noperands;
     DType *operand; /* element type by operand; DT_NONE: absent */
-    bool f64;       /* it computes in double: a value of its nodes is f64, maybe in registers alone */
+    bool f64;       /* a value of its nodes is f64, maybe in registers alone */
     bool unaligned; /* operands may begin at any of their elements; else at 16 bytes */
     int calls;      /* in one launch, over a table of their operands (CUDA), this the largest; 0 and 1: one */
     /* DAG */
@@ -241,6 +241,8 @@ bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, con
            Diag *d);
 /* Of a kernel that names a routine and is one node's: the description, else NULL.  Allocated in a. */
 const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a);
+/* Does it compute in double? */
+bool kernel_is_f64(const Kernel *k);
 /* Per instruction of a DAG, how many reductions one after the other it takes, itself included (eval.c);
  * returns the most: so many passes over the reduced dimensions, and one more where something is stored along
  * them. */
