@@ -398,6 +398,30 @@ static void trained_norm(Imported *r, Arena *a, const OnnxOptions *opt, Tensor *
     *var = (Tensor){*val_type(&r->g, v), data[v.i]};
 }
 
+/* A norm is folded where what is beside it is read; of a module that does not run (u) it is not. */
+START_TEST(folded_norms_are_counted)
+{
+    static const char signature[] =
+        "p_a: PARAMETER target='m.a.0.weight'\nb_a: BUFFER target='m.a.1.running_mean'\n"
+        "p_b: PARAMETER target='m.a.1.weight'\np_u: PARAMETER target='m.u.0.weight'\n"
+        "b_u: BUFFER target='m.u.1.running_mean'\np_c: PARAMETER target='m.u.1.weight'\n";
+    static float w[6] = {1, 2, 3, 4, 5, 7};
+    Arena a = {0};
+    Builder b;
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "22", false);
+    add_tensor(&b, "m.a.0.weight", 2, (int64_t[]){3, 2}, w);
+    add_node(&b, &a, "MatMul", "x m.a.0.weight", "y");
+    add_metadata(&b, &a, "pkg.torch.export.ExportedProgram.graph_signature", signature);
+    Imported r = import_file(save(&b, &a, "folded.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert(noted(r.m, ONNX_REMARK, "Conv", "1 BatchNormalizations are folded away"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(written_out_batch_norm)
 {
     static float x[24], scale[3] = {1, 2, 3}, bias[3] = {0.5f, 0, 1}, mean[3] = {1, 1, 1}, var[3] = {4, 4, 4},
@@ -577,6 +601,7 @@ Suite *suite_trains(void)
     tcase_add_test(t, batch_norm_is_brought_to_training_form);
     tcase_add_test(t, running_statistics);
     tcase_add_loop_test(t, written_out_batch_norm, 0, 6);
+    tcase_add_test(t, folded_norms_are_counted);
     tcase_add_test(t, folded_batch_norm_is_noted);
     tcase_add_test(t, dropout_by_attribute_or_operand);
     tcase_add_test(t, dropout_mask_is_the_draw);

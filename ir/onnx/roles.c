@@ -94,6 +94,26 @@ bool role_is_held(const Import *x, const char *name)
     return from_pytorch(x) && !(*name >= '0' && *name <= '9') && !strpbrk(name, ":/");
 }
 
+/* Of the nearest module around the norm whose name is so long that holds anything else: is that read?  A norm
+ * of a part that the program does not run is not folded. */
+static bool has_read_neighbours(const Roles *r, const char *norm, size_t len)
+{
+    const Signature *said = r->signature;
+    bool any = false, read = false;
+    for (size_t around = len; around > 0 && !any;) {
+        for (around--; around > 0 && norm[around] != '.';)
+            around--;
+        for (uint32_t i = 0; i < said->n; i++) {
+            const char *name = said->by_name[i].name;
+            bool own = strncmp(name, norm, len) == 0 && name[len] == '.';
+            bool beside = !own && strncmp(name, norm, around) == 0 && (around == 0 || name[around] == '.');
+            any |= beside;
+            read |= beside && last_use(r, name);
+        }
+    }
+    return read;
+}
+
 /* Running means of the exported program that no node reads. */
 int roles_lost_norms(const Import *x)
 {
@@ -105,7 +125,7 @@ int roles_lost_norms(const Import *x)
         const char *name = said->by_name[i].name;
         size_t n = strlen(name);
         bool mean = n >= strlen(end) && strcmp(name + n - strlen(end), end) == 0;
-        lost += mean && !last_use(r, name);
+        lost += mean && !last_use(r, name) && has_read_neighbours(r, name, n - strlen(end));
     }
     return lost;
 }
