@@ -138,14 +138,12 @@ static bool try_other(Oom *m, const StepOptions *s, const char *name, Changes ch
 
 static bool try_changes(Oom *m)
 {
-    static const int moments[] = {[OPTIM_ADAMW] = 2, [OPTIM_ADAM] = 2, [OPTIM_LION] = 1, [OPTIM_MOMENTUM] = 1,
-                                  [OPTIM_NONE] = 0}; /* Adafactor's and SGD's are none, or small */
     StepOptions s = m->given;
     s.precision = PRECISION_BF16;
     if (m->given.precision == PRECISION_F32 || m->given.precision == PRECISION_TF32)
         TRY(try_other(m, &s, "bf16", ROUNDING, "--precision bf16"));
     for (int k = 0; trains(m) && k < OPTIM_NONE; k++) {
-        if (moments[k] >= moments[m->given.optim])
+        if (optim_moments[k] >= optim_moments[m->given.optim])
             continue;
         s = m->given;
         s.optim = (OptimKind)k;

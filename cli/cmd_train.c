@@ -5,8 +5,8 @@
 #include "plot.h"
 #include "ir/mem.h"
 #include <math.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bool check_offload(Options *o)
 {

@@ -333,7 +333,8 @@ static bool solve_has(const char *name)
 
 static bool set_option(Options *o, const Row *r, const char *arg)
 {
-    o->of_model = o->of_model || solve_has(r->name) ? o->of_model : r->name;
+    if (!o->of_model && !solve_has(r->name))
+        o->of_model = r->name;
     void *at = (char *)o + r->off;
     int k = 0;
     switch (r->kind) {

@@ -203,9 +203,9 @@ static HowRead how_read(const Inline *x, const Node *n, NodeId reader)
 {
     const Node *r = &x->g->nodes[reader.i];
     Val v = n->out[0];
+    bool whole = r->op == OP_concat || r->op == OP_slice; /* all of it: a kernel of its own */
     if (r->op == OP_equal && dtype_is_float(val_type(x->g, v)->dt))
         return READ_STORED; /* registers may be wider: it would not equal what was made of the stored one */
-    bool whole = r->op == OP_concat || r->op == OP_slice; /* all of it: a kernel of its own */
     if (n->op == OP_gather_nd && (x->place[reader.i].prologue || takes_blocks(x, r, v)))
         return READ_STORED;
     if (takes_blocks(x, r, v))

@@ -18,6 +18,7 @@ typedef union {
     double v[OPTIM_NUMBERS];
 } OptimNumbers;
 extern const OptimNumbers optim_default[], optim_unsaid; /* by OptimKind; nothing of them */
+extern const int optim_moments[]; /* by OptimKind: states of a parameter's size */
 /* What products are computed in (precision.c); tf32 by devices that have it. */
 typedef enum { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_FP16 } PrecisionKind;
 extern const char *const precision_name[]; /* "f32", "tf32", "bf16", "fp16", NULL */

@@ -19,6 +19,8 @@ const OptimNumbers optim_default[] = {
     [OPTIM_MOMENTUM] = {{1e-2, 0.9, NAN, NAN, NAN, 0}},
     [OPTIM_NONE] = {{0, NAN, NAN, NAN, NAN, NAN}},
 };
+const int optim_moments[] = {[OPTIM_ADAMW] = 2, [OPTIM_ADAM] = 2, [OPTIM_LION] = 1, [OPTIM_MOMENTUM] = 1,
+                             [OPTIM_NONE] = 0};
 const OptimNumbers optim_unsaid = {{NAN, NAN, NAN, NAN, NAN, NAN}};
 
 OptimNumbers optim_numbers(const StepOptions *o)

@@ -11,6 +11,7 @@
  * recomputation. F only falls when values leave S: the search forgets all but the largest few, which keeps it
  * small and its result a bound, and a set need not be looked at when a part of it was found with no higher a
  * peak. The peak at hand only rises: where the search ends before the way does, it is a bound, too. */
+#include "heap.h"
 #include "solve.h"
 
 #include <stdlib.h>
@@ -25,18 +26,12 @@ typedef struct {
 } Set;
 
 typedef struct {
-    int64_t peak, bytes;
-    int32_t set;
-} Entry;
-
-typedef struct {
     const Problem *p;
     int64_t small; /* fewer bytes are forgotten */
     Set *set;
     int32_t nset;
     int32_t *table; /* hash of the values -> set, 2 SETS entries */
-    Entry *heap;
-    int32_t nheap;
+    Heap next;      /* the least peak first, then the fewest bytes, then ~set: the newest */
     uint8_t *in_set; /* per value: in the set at hand */
     uint8_t *counted;
     int64_t work; /* that is left, in operands and pairs of them that are looked at */
@@ -105,50 +100,18 @@ static bool surpassed(const Walk *w, const Set *s)
     return false;
 }
 
-/* ---- the nearest first: of the least peak, then of the fewest bytes -------------------------- */
-
-static bool before(const Entry *a, const Entry *b)
-{
-    if (a->peak != b->peak)
-        return a->peak < b->peak;
-    return a->bytes != b->bytes ? a->bytes < b->bytes : a->set > b->set;
-}
-
-static void push(Walk *w, Entry e)
-{
-    int32_t i = w->nheap++;
-    for (; i > 0 && before(&e, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        w->heap[i] = w->heap[(i - 1) / 2];
-    w->heap[i] = e;
-}
-
-static Entry pop(Walk *w)
-{
-    Entry top = w->heap[0], last = w->heap[--w->nheap];
-    int32_t i = 0;
-    for (int32_t c = 1; c < w->nheap; c = 2 * i + 1) {
-        c += c + 1 < w->nheap && before(&w->heap[c + 1], &w->heap[c]);
-        if (!before(&w->heap[c], &last))
-            break;
-        w->heap[i] = w->heap[c];
-        i = c;
-    }
-    w->heap[i] = last;
-    return top;
-}
-
 static void meet(Walk *w, const Set *s)
 {
     if (surpassed(w, s))
         return;
     int32_t *at = find(w, s->v);
-    w->full |= w->nheap == 2 * SETS || (*at < 0 && w->nset == SETS);
+    w->full |= w->next.n == 2 * SETS || (*at < 0 && w->nset == SETS);
     if (w->full)
         return;
     if (*at < 0)
         *at = w->nset++;
     w->set[*at] = *s;
-    push(w, (Entry){s->peak, s->bytes, *at});
+    heap_push(&w->next, (HeapItem){{s->peak, s->bytes}, ~*at});
 }
 
 /* ---- a step back ----------------------------------------------------------------------------- */
@@ -223,20 +186,21 @@ static int64_t bound_from(Walk *w, int32_t op, int64_t least, int64_t known)
     const Problem *p = w->p;
     Set s = none_of();
     memset(w->table, -1, 2 * SETS * sizeof *w->table);
-    w->nset = w->nheap = 0;
+    w->nset = w->next.n = 0;
     w->full = false;
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         put(w, &s, p->in.at[k]);
     s.peak = least;
     meet(w, &s);
-    while (w->nheap > 0 && least < known && !w->full) { /* when full, one of the next may be missing */
-        Entry e = pop(w);
-        if (e.peak > w->set[e.set].peak) /* a better way was found */
+    while (w->next.n > 0 && least < known && !w->full) { /* when full, one of the next may be missing */
+        HeapItem x = heap_pop(&w->next);
+        const Set *at = &w->set[~x.id];
+        if (x.key[0] > at->peak) /* a better way was found */
             continue;
-        least = e.peak;
-        if (w->set[e.set].v[0] < 0 || w->work < 0)
+        least = x.key[0];
+        if (at->v[0] < 0 || w->work < 0)
             break;
-        look(w, w->set[e.set]);
+        look(w, *at);
     }
     return least < known ? least : known;
 }
@@ -286,13 +250,12 @@ int64_t bound_peak(const Problem *p, int64_t known)
     Walk w = {.p = p, .small = (least - p->inst->persistent) / SHARE};
     w.set = RM_NEW(Set, SETS);
     w.table = RM_NEW(int32_t, 2 * SETS);
-    w.heap = RM_NEW(Entry, 2 * SETS);
     w.in_set = RM_NEW(uint8_t, p->nvals);
     w.counted = RM_NEW(uint8_t, p->nvals);
     for (int32_t i = 0; i < n && least < known; i++) {
         w.work = WORK / n;
         least = bound_from(&w, start[i], least, known);
     }
-    MEM_FREE(w.set, w.table, w.heap, w.in_set, w.counted);
+    MEM_FREE(w.set, w.table, w.next.item, w.in_set, w.counted);
     return least;
 }

@@ -5,6 +5,7 @@
  * newest, so that it tends to finish what it began. Depth first: the operators nothing
  * reads, in input order, each behind what it needs. Barriers count as dependencies: an
  * operator follows those it bars. O((n + m) log n). */
+#include "heap.h"
 #include "solve.h"
 
 #include <stdlib.h>
@@ -13,72 +14,34 @@
 /* ---- greedy -------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t added;
-    int32_t age; /* the later the better */
-    int32_t op;
-} Ready;
-
-typedef struct {
     const Problem *p;
-    Ready *heap;
-    int32_t n, cap;
+    Heap ready;     /* operators by added bytes, then the newest of their inputs */
     int32_t *waits; /* per op: predecessors that have not run */
     int32_t *left;  /* per value: readers that have not run */
     int32_t *made;  /* per op: when it ran, -1 = not yet */
 } Greedy;
 
-static bool before(Ready a, Ready b)
-{
-    if (a.added != b.added)
-        return a.added < b.added;
-    return a.age != b.age ? a.age > b.age : a.op < b.op;
-}
-
-static void heap_push(Greedy *g, Ready x)
-{
-    if (g->n == g->cap)
-        g->heap = mem_grow(g->heap, (size_t)(g->cap = 2 * g->cap + 64), sizeof *g->heap);
-    int32_t i = g->n++;
-    for (; i > 0 && before(x, g->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        g->heap[i] = g->heap[(i - 1) / 2];
-    g->heap[i] = x;
-}
-
-static Ready heap_pop(Greedy *g)
-{
-    Ready top = g->heap[0], x = g->heap[--g->n];
-    int32_t i = 0;
-    for (int32_t c = 1; c < g->n; c = 2 * i + 1) {
-        c += c + 1 < g->n && before(g->heap[c + 1], g->heap[c]);
-        if (!before(g->heap[c], x))
-            break;
-        g->heap[i] = g->heap[c];
-        i = c;
-    }
-    g->heap[i] = x;
-    return top;
-}
-
-static Ready rate(const Greedy *g, int32_t op)
+static HeapItem rate(const Greedy *g, int32_t op)
 {
     const Problem *p = g->p;
-    Ready r = {0, -1, op};
+    int64_t added = 0;
+    int32_t newest = -1;
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
         if (p->readers.first[p->out.at[k]] < p->readers.first[p->out.at[k] + 1])
-            r.added += p->bytes[p->out.at[k]];
+            added += p->bytes[p->out.at[k]];
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
         int32_t v = p->in.at[k], age = g->made[p->producer[v]];
-        r.age = age > r.age ? age : r.age;
+        newest = age > newest ? age : newest;
         if (g->left[v] == 1 && !p->inst->values[v].keep_to_end)
-            r.added -= p->bytes[v];
+            added -= p->bytes[v];
     }
-    return r;
+    return (HeapItem){{added, -newest}, op};
 }
 
 static void arrive(Greedy *g, int32_t op)
 {
     if (--g->waits[op] == 0)
-        heap_push(g, rate(g, op));
+        heap_push(&g->ready, rate(g, op));
 }
 
 /* Runs op: readers of its outputs and operators that bar it wait for one less; the last
@@ -94,7 +57,7 @@ static void advance(Greedy *g, int32_t op, int32_t now)
         for (int32_t j = p->readers.first[v]; j < p->readers.first[v + 1]; j++) {
             int32_t reader = p->readers.at[j];
             if (g->made[reader] < 0 && g->waits[reader] == 0)
-                heap_push(g, rate(g, reader));
+                heap_push(&g->ready, rate(g, reader));
         }
     }
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
@@ -119,13 +82,13 @@ void order_greedy(const Problem *p, int32_t *order)
     for (int32_t i = 0; i < p->nops; i++)
         arrive(&g, i);
     for (int32_t n = 0; n < p->nops;) {
-        int32_t op = heap_pop(&g).op;
+        int32_t op = heap_pop(&g.ready).id;
         if (g.made[op] >= 0) /* rated anew since */
             continue;
         order[n] = op;
         advance(&g, op, n++);
     }
-    MEM_FREE(g.heap, g.waits, g.left, g.made);
+    MEM_FREE(g.ready.item, g.waits, g.left, g.made);
 }
 
 /* ---- depth first --------------------------------------------------------------------- */

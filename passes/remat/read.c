@@ -3,6 +3,7 @@
  * Lines become records with the file's ids; the records are then sorted by id, ids are
  * resolved, and the operators are numbered in topological order, smallest id first, which
  * is the order of the ids whenever that is possible. Every fault names its line. */
+#include "heap.h"
 #include "ir/file.h"
 #include "remat_int.h"
 
@@ -416,29 +417,6 @@ static void count_or_fill(const Reader *r, After *a, int32_t *fill)
     }
 }
 
-static void heap_push(int32_t *heap, int32_t *n, int32_t x)
-{
-    int32_t i = (*n)++;
-    for (; i > 0 && heap[(i - 1) / 2] > x; i = (i - 1) / 2)
-        heap[i] = heap[(i - 1) / 2];
-    heap[i] = x;
-}
-
-static int32_t heap_pop(int32_t *heap, int32_t *n)
-{
-    int32_t top = heap[0], x = heap[--*n], i = 0;
-    for (int32_t c = 1; c < *n; c = 2 * i + 1) {
-        if (c + 1 < *n && heap[c + 1] < heap[c])
-            c++;
-        if (heap[c] >= x)
-            break;
-        heap[i] = heap[c];
-        i = c;
-    }
-    heap[i] = x;
-    return top;
-}
-
 /* number[record] = operator; false on a cycle. */
 static bool number_records(Reader *r, int32_t *number)
 {
@@ -447,19 +425,20 @@ static bool number_records(Reader *r, int32_t *number)
     for (int32_t i = 0; i < r->n; i++)
         a.first[i + 1] += a.first[i];
     a.to = RM_NEW(int32_t, a.first[r->n]);
-    int32_t *fill = RM_NEW(int32_t, r->n), *heap = RM_NEW(int32_t, r->n);
+    int32_t *fill = RM_NEW(int32_t, r->n);
     memcpy(fill, a.first, sizeof *fill * (size_t)r->n);
     count_or_fill(r, &a, fill);
-    int32_t ready = 0, done = 0;
+    int32_t done = 0;
+    Heap ready = {0}; /* by number */
     for (int32_t i = 0; i < r->n; i++)
         if (a.waits[i] == 0)
-            heap_push(heap, &ready, i);
-    while (ready > 0) {
-        int32_t i = heap_pop(heap, &ready);
+            heap_push(&ready, (HeapItem){.id = i});
+    while (ready.n > 0) {
+        int32_t i = heap_pop(&ready).id;
         number[i] = done++;
         for (int32_t k = a.first[i]; k < a.first[i + 1]; k++)
             if (--a.waits[a.to[k]] == 0)
-                heap_push(heap, &ready, a.to[k]);
+                heap_push(&ready, (HeapItem){.id = a.to[k]});
     }
     bool ok = true;
     for (int32_t i = 0; i < r->n && ok; i++)
@@ -467,7 +446,7 @@ static bool number_records(Reader *r, int32_t *number)
             ok = reader_fail(r, r->rec[i].line,
                              "operator %lld is part of a cycle or follows one",
                              (long long) r->rec[i].id);
-    MEM_FREE(a.first, a.to, a.waits, fill, heap);
+    MEM_FREE(a.first, a.to, a.waits, fill, ready.item);
     return ok;
 }
 
