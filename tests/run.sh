@@ -74,6 +74,11 @@ skips() { # how many tests left something out, and why
              END { printf "skipped: %d\n", all; for (why in many) printf "  %d times: %s\n", many[why], why }'
 }
 
+# What failed once more, at the end: of a long output only that may be kept.
+failures() {
+    grep -hE '^[^:]+:[0-9]+:[FE]:' build/tests/*.log || true
+}
+
 summary() {
     sed -n 's/^[0-9]*%: Checks: \([0-9]*\), Failures: \([0-9]*\), Errors: \([0-9]*\)$/\1 \2 \3/p' build/tests/*.log |
         awk '{ n += $1; f += $2; e += $3 }
@@ -104,5 +109,6 @@ failed=0
 sed -n 's/^SUITE(\(.*\))/\1/p' tests/suites.def | each suite || failed=1
 check_format || failed=1
 skips
+failures
 summary
 exit $failed
