@@ -17,12 +17,14 @@ void step_init(TestStep *s)
 
 /* The arena is little more than what is live at the peak: 0.5 %, and 2 KiB for networks of few
  * kilobytes, where one buffer is more than that.  Of the least bytes there are, there is no other
- * schedule that packs: 2 % and 2 KiB, which a GRU of many small values takes with the choices of AVX-512. */
+ * schedule that packs: 2 % and 4 KiB.  A GRU of many small values takes that with the choices of AVX-512:
+ * 139,008 for 133,440, of which one value is 36,288; the least that packed tightly was 155,264. */
 static void check_arena(const Plan *p, const char *path)
 {
     ck_assert_msg(p->arena_bytes >= p->live_bytes, "%s: less arena than live bytes", path);
     ck_assert_msg((double)(p->arena_bytes - p->live_bytes) <=
-                      (p->min_feasible_bytes ? 0.02 : 0.005) * (double)p->live_bytes + 2048,
+                      (p->min_feasible_bytes ? 0.02 : 0.005) * (double)p->live_bytes +
+                          (p->min_feasible_bytes ? 4096 : 2048),
                   "%s: an arena of %lld bytes for %lld live ones at budget %lld", path,
                   (long long)p->arena_bytes, (long long)p->live_bytes, (long long)p->budget);
 }

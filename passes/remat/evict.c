@@ -36,6 +36,10 @@ typedef struct {
     bool *taken;          /* per value: its buffer goes to an output of the run at hand */
     int32_t *used;        /* per value: position of its last use (DTR)*/
     double *back;         /* per value: cost to bring it back, as of its eviction */
+    int32_t *barred;      /* per op: position of the first operator that bars it */
+    int32_t *until;       /* per value: last position at which it can be brought back, as of its eviction */
+    int32_t *need;        /* per value: last position at which values that are evicted need it */
+    int32_t *stack;       /* for need_inputs */
     int32_t *list, nlist; /* resident values in any order, stale entries allowed */
     bool *listed;
     Candidate *candidate;
@@ -47,16 +51,12 @@ typedef struct {
     int32_t *closure, nclosure;
     Seq out;
     int32_t most; /* executions allowed */
+    int64_t cost, most_cost; /* so far, and allowed */
 } Sweep;
 
 static int32_t next_reader(const Sweep *w, int32_t v)
 {
     return w->next[v] < w->p->readers.first[v + 1] ? w->by_position[w->next[v]] : INT32_MAX;
-}
-
-static bool needed_later(const Sweep *w, int32_t v)
-{
-    return w->p->inst->values[v].keep_to_end || next_reader(w, v) != INT32_MAX;
 }
 
 static void set_resident(Sweep *w, int32_t v, bool is)
@@ -98,26 +98,89 @@ static double cost_back(const Sweep *w, int32_t v)
     return fetch >= 0 && (double)w->p->cost[fetch] < sum ? (double)w->p->cost[fetch] : sum;
 }
 
-static void drop(Sweep *w, int32_t v)
-{
-    w->back[v] = cost_back(w, v);
-    set_resident(w, v, false);
-}
-
-/* May v, resident, be recomputed before its next reader? */
-static bool may_drop(const Sweep *w, int32_t v)
+/* The last position at which v can be made again: none of what it takes is barred by then. */
+static int32_t returns_until(const Sweep *w, int32_t v)
 {
     const Problem *p = w->p;
-    int32_t op = p->producer[v];
+    int32_t op = p->producer[v], last = w->barred[op];
     if (p->inst->ops[op].once && possible_fetch(w, op) < 0)
-        return false;
+        return -1;
+    for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
+        if (!w->resident[p->in.at[k]] && w->until[p->in.at[k]] < last)
+            last = w->until[p->in.at[k]];
+    return last;
+}
+
+/* The last position that asks for v before it may have been made again; below now: none. */
+static int32_t last_need(const Sweep *w, int32_t v)
+{
     int32_t reader = next_reader(w, v);
-    if (reader == INT32_MAX) /* stays to the end */
-        return false;
-    for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
-        if (w->position[p->barred_by.at[k]] < reader)
-            return false;
-    return true;
+    return reader != INT32_MAX && reader > w->need[v] ? reader : w->need[v];
+}
+
+static bool needed_later(const Sweep *w, int32_t v)
+{
+    return w->p->inst->values[v].keep_to_end || next_reader(w, v) != INT32_MAX ||
+           (w->need[v] >= w->now && w->need[v] > returns_until(w, v));
+}
+
+/* May v, resident, be brought back for all that asks for it? */
+static bool may_drop(const Sweep *w, int32_t v)
+{
+    bool stays = w->p->inst->values[v].keep_to_end && next_reader(w, v) == INT32_MAX;
+    int32_t last = last_need(w, v);
+    return !stays && (last < w->now || last <= returns_until(w, v));
+}
+
+/* What an evicted value takes, and what that takes as far as it is not there, is needed at this position. */
+static void need_inputs(Sweep *w, int32_t v, int32_t position)
+{
+    const Problem *p = w->p;
+    int32_t n = 0;
+    w->stack[n++] = v;
+    while (n > 0) {
+        int32_t op = p->producer[w->stack[--n]];
+        for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++) {
+            int32_t in = p->in.at[k];
+            if (w->need[in] >= position)
+                continue;
+            w->need[in] = position;
+            if (!w->resident[in])
+                w->stack[n++] = in;
+        }
+    }
+}
+
+/* Evicted values that take v return no later than it does. */
+static void limit_readers(Sweep *w, int32_t v)
+{
+    const Problem *p = w->p;
+    int32_t n = 0, last = w->until[v];
+    w->stack[n++] = v;
+    while (n > 0) {
+        int32_t in = w->stack[--n];
+        for (int32_t j = p->readers.first[in]; j < p->readers.first[in + 1]; j++) {
+            int32_t op = p->readers.at[j];
+            for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++) {
+                int32_t out = p->out.at[k];
+                if (w->resident[out] || w->until[out] <= last)
+                    continue;
+                w->until[out] = last;
+                w->stack[n++] = out;
+            }
+        }
+    }
+}
+
+static void drop(Sweep *w, int32_t v)
+{
+    int32_t last = last_need(w, v);
+    w->back[v] = cost_back(w, v);
+    w->until[v] = returns_until(w, v);
+    set_resident(w, v, false);
+    limit_readers(w, v);
+    if (last >= w->now)
+        need_inputs(w, v, last);
 }
 
 static bool may_evict(const Sweep *w, int32_t v)
@@ -167,7 +230,8 @@ static bool make_room(Sweep *w, int64_t bytes)
     int32_t candidates = scan(w);
     int64_t batch = w->nlist > 2048 ? w->budget / 64 : 0;
     for (int32_t i = 0; i < candidates && w->level > w->budget - bytes - batch; i++)
-        drop(w, w->candidate[i].value);
+        if (may_drop(w, w->candidate[i].value)) /* still, without those before it */
+            drop(w, w->candidate[i].value);
     return w->level + bytes <= w->budget;
 }
 
@@ -198,7 +262,8 @@ static bool run(Sweep *w, int32_t op)
 {
     const Problem *p = w->p;
     int64_t need = p->min_ws[op];
-    if (w->out.n >= w->most)
+    w->cost += p->cost[op];
+    if (w->out.n >= w->most || w->cost > w->most_cost)
         return false;
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++) {
         w->pins[p->out.at[k]]++;
@@ -263,11 +328,7 @@ static void unpin_inputs(Sweep *w, int32_t op)
 
 static bool may_rerun(const Sweep *w, int32_t op)
 {
-    const Problem *p = w->p;
-    for (int32_t k = p->barred_by.first[op]; k < p->barred_by.first[op + 1]; k++)
-        if (w->position[p->barred_by.at[k]] < w->now)
-            return false;
-    return !p->inst->ops[op].once;
+    return w->barred[op] >= w->now && !w->p->inst->ops[op].once;
 }
 
 static bool step(Sweep *w)
@@ -312,10 +373,12 @@ static void sort_readers(Sweep *w)
 static void sweep_free(Sweep *w)
 {
     MEM_FREE(w->position, w->next, w->by_position, w->resident, w->pins, w->taken, w->used, w->back, w->list,
-             w->listed, w->candidate, w->wanted, w->closure, w->out.op, w->fetched, w->away);
+             w->listed, w->candidate, w->wanted, w->closure, w->out.op, w->fetched, w->away, w->barred,
+             w->until, w->need, w->stack);
 }
 
-bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule, Seq *s)
+bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, int64_t most_cost, EvictRule rule,
+                 Seq *s)
 {
     Sweep w = {.p = p, .order = order, .budget = budget, .rule = rule, .level = p->inst->persistent};
     w.position = RM_NEW(int32_t, p->nops);
@@ -326,6 +389,10 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRu
     w.taken = RM_NEW(bool, p->nvals);
     w.used = RM_NEW(int32_t, p->nvals);
     w.back = RM_NEW(double, p->nvals);
+    w.barred = RM_NEW(int32_t, p->nops);
+    w.until = RM_NEW(int32_t, p->nvals);
+    w.need = RM_NEW(int32_t, p->nvals);
+    w.stack = RM_NEW(int32_t, p->nvals + 1);
     w.list = RM_NEW(int32_t, p->nvals);
     w.listed = RM_NEW(bool, p->nvals);
     w.candidate = RM_NEW(Candidate, p->nvals);
@@ -333,9 +400,17 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRu
     w.fetched = RM_NEW(bool, p->nops);
     w.away = RM_NEW(bool, p->nops);
     w.closure = RM_NEW(int32_t, p->nops);
+    w.most_cost = most_cost;
     w.most = p->nops < INT32_MAX / 6 ? 6 * p->nops : INT32_MAX;
     for (int32_t i = 0; i < p->nops; i++)
         w.position[order[i]] = i;
+    for (int32_t i = 0; i < p->nops; i++) {
+        w.barred[i] = INT32_MAX;
+        for (int32_t k = p->barred_by.first[i]; k < p->barred_by.first[i + 1]; k++)
+            if (w.position[p->barred_by.at[k]] < w.barred[i])
+                w.barred[i] = w.position[p->barred_by.at[k]];
+    }
+    memset(w.need, -1, (size_t)p->nvals * sizeof *w.need);
     sort_readers(&w);
     bool ok = true;
     for (w.now = 0; w.now < p->nops && ok; w.now++)

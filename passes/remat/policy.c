@@ -487,7 +487,7 @@ static bool policy_dtr(Policy *y, const char *rest)
     int32_t *order = RM_NEW(int32_t, y->p->nops);
     for (int32_t i = 0; i < y->p->nops; i++)
         order[i] = i;
-    if (evict_sweep(y->p, order, y->budget, EVICT_DTR, &y->out))
+    if (evict_sweep(y->p, order, y->budget, INT64_MAX, EVICT_DTR, &y->out))
         policy_offer(y);
     else
         replay(y); /* out of memory: show what keeping everything needs */

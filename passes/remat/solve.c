@@ -2,8 +2,8 @@
  * limits.
  *
  * Start: three orders, each as it is, and with evictions at the budget; where that fails,
- * with evictions at the least limit they meet. While nothing fits the budget, rounds that
- * lower the limit towards it step by step. Then rounds: a round is one annealing run of
+ * with evictions at the least limit they meet, unless that is dear. While nothing fits the
+ * budget, rounds that lower the limit towards it step by step. Then rounds: a round is one annealing run of
  * a fixed number of moves from the best schedule; rounds grow slowly, so that restarts are
  * frequent at first and thorough later. With several threads each runs the round with its
  * own random numbers, and the best result (the lowest thread among equals) starts the next.
@@ -66,7 +66,8 @@ typedef struct {
     int nworkers;
     Seq best;      /* the schedule in the result */
     Seq input;     /* the input order */
-    int64_t spent; /* moves of finished rounds */
+    int64_t budget; /* of the search at hand: the options', but for thin_out() */
+    int64_t spent;  /* moves of finished rounds */
 } Solver;
 
 static bool out_of_time(const Solver *s)
@@ -116,10 +117,10 @@ static void record(Solver *s, int64_t moves)
 
 static bool offer(Solver *s, const Seq *seq, int64_t moves)
 {
-    if (!result_offer(s->r, s->p, seq, s->options->budget))
+    if (!result_offer(s->r, s->p, seq, s->budget))
         return false;
     seq_copy(&s->best, seq);
-    if (s->r->feasible)
+    if (s->r->feasible && s->budget == s->options->budget)
         record(s, moves);
     return true;
 }
@@ -192,14 +193,46 @@ static void run_workers(Solver *s, int64_t limit, Round round)
     }
 }
 
-/* The least peak that eviction sweeps over this order come down to, by bisection. */
-static void sweep_down(Solver *s, const int32_t *order)
+typedef struct {
+    Cooling cooling;
+    int64_t part; /* of the full length: 1 / part */
+    bool restart;
+    int rest, wait;
+} Kind;
+
+/* Cool enough to stay near the schedule it starts from. */
+static const Cooling descent = {0.02, 0.002, 1, false};
+
+static bool improve_by(Solver *s, Kind *k, int64_t moves)
+{
+    int64_t before = s->r->cost;
+    int64_t left = moves_left(s);
+    Round r = {
+        .moves = moves / k->part, .target = target_cost(s), .cooling = k->cooling, .restart = k->restart};
+    r.moves = r.moves < left ? r.moves : left;
+    tick(s);
+    s->worker[0].improved = on_improvement;
+    s->worker[0].user = s;
+    run_workers(s, s->budget, r);
+    s->worker[0].improved = NULL;
+    bool fits = false;
+    for (int i = 0; i < s->nworkers; i++)
+        if (s->worker[i].best_cost < INT64_MAX) {
+            offer(s, &s->worker[i].best, s->spent);
+            fits = true;
+        }
+    k->restart &= fits;
+    return s->r->cost < before;
+}
+
+/* The least peak that eviction sweeps over this order come down to at no more than this cost. */
+static void sweep_down(Solver *s, const int32_t *order, int64_t most_cost)
 {
     int64_t low = s->options->budget, high = s->r->peak;
     Seq q = {0};
     while (!s->r->feasible && high - low > 1 + high / 512 && !out_of_time(s)) {
         int64_t middle = low + (high - low) / 2;
-        bool fits = evict_sweep(s->p, order, middle, EVICT_NEXT_USE, &q);
+        bool fits = evict_sweep(s->p, order, middle, most_cost, EVICT_NEXT_USE, &q);
         s->spent += s->p->nops;
         if (fits) {
             offer(s, &q, s->spent);
@@ -209,6 +242,33 @@ static void sweep_down(Solver *s, const int32_t *order)
         }
     }
     seq_free(&q);
+}
+
+/* The order as it is, and with evictions where it does not fit, if that costs no more. */
+static void offer_order(Solver *s, const int32_t *order, int64_t most_cost)
+{
+    Seq q = {0};
+    for (int32_t i = 0; i < s->p->nops; i++)
+        seq_push(&q, order[i]);
+    offer(s, &q, 0);
+    if (evict_sweep(s->p, order, s->budget, most_cost, EVICT_NEXT_USE, &q))
+        offer(s, &q, 0);
+    seq_free(&q);
+}
+
+/* Those of the input order and of two others that cost no more. */
+static void sweep_orders(Solver *s, int64_t most_cost)
+{
+    int32_t n = s->p->nops, *order = RM_NEW(int32_t, n);
+    void (*const make[])(const Problem *, int32_t *) = {order_greedy, order_depth_first};
+    offer_order(s, s->input.op, most_cost);
+    for (int k = 0; k < 2 && !s->r->feasible; k++) {
+        make[k](s->p, order);
+        offer_order(s, order, most_cost);
+        sweep_down(s, order, most_cost);
+    }
+    sweep_down(s, s->input.op, most_cost);
+    free(order);
 }
 
 /* Is the budget below what every schedule needs? */
@@ -221,28 +281,52 @@ static bool prove_infeasible(Solver *s)
     return r->proved_infeasible;
 }
 
-/* Until a schedule fits: rounds in which the limit follows the peak down. How long one takes
- * has a heavy tail, so they are short, most of them restarts, and grow slowly; the first, shorter
- * still, sees whether what the sweeps came down to is a start for more. What they do does not
- * depend on the budget until they meet it: the search for the least budget meets every budget
- * that a search for cost meets. */
+/* A cheaper schedule of the same peak: what is computed again needlessly is in the way of a lower one. */
+static void thin_out(Solver *s, int64_t moves)
+{
+    s->budget = s->r->peak;
+    s->r->feasible = true;
+    improve_by(s, &(Kind){.cooling = {0.2, 0.01, 1, false}, .part = 1}, moves);
+    s->budget = s->options->budget;
+    s->r->feasible = s->r->peak <= s->budget;
+}
+
+/* Until a schedule fits: rounds in which the limit follows the peak down, from the best schedule, thinned
+ * out, as long as that goes further down, otherwise restarts; where one gets little nearer, sweeps at any
+ * cost. How long a round takes has a heavy tail, so they are short and grow slowly; the first, shorter
+ * still, sees whether what the sweeps came down to is a start for more. What they do does not depend on the
+ * budget until they meet it: the search for the least budget meets every budget that a search for cost
+ * meets. */
 static void reach_budget(Solver *s)
 {
-    static const Cooling kinds[] = {{.hot = 1, .weight = 8},
-                                    {.hot = 1, .weight = 16},
-                                    {.hot = 1.7, .weight = 8},
-                                    {.hot = 16, .weight = 1}};
+    enum { FIRST = 8, THIN = 12, LITTLE = 8 }; /* parts: of the patience, in moves; of the way */
+    static const Cooling from_best = {.hot = 1, .weight = 8};
+    static const Cooling restarts[] = {
+        {.hot = 1, .weight = 16}, {.hot = 1.7, .weight = 8}, {.hot = 16, .weight = 1}};
     int64_t patience = 400 * (int64_t)s->p->nops + 1000;
-    for (int32_t k = 0; !s->r->feasible && !out_of_time(s); k++) {
+    bool lower = true; /* was the last round further down? */
+    bool swept = false;
+    for (int32_t k = 0, nth = 0; !s->r->feasible && !out_of_time(s); k++) {
+        int64_t peak = s->r->peak;
         if (k == 1 && !s->options->rough_bound && prove_infeasible(s))
             return;
-        Round r = {
-            .moves = moves_left(s), .cooling = kinds[k % 4], .patience = k > 0 ? patience : patience / 8,
-            .restart = k % 4 > 0};
+        if (k > 0 && lower)
+            thin_out(s, patience / THIN);
+        if (out_of_time(s))
+            return;
+        Round r = {.moves = moves_left(s),
+                   .cooling = lower ? from_best : restarts[nth++ % 3],
+                   .patience = k > 0 ? patience : patience / FIRST,
+                   .restart = !lower};
         tick(s);
-        run_workers(s, s->options->budget, r);
+        run_workers(s, s->budget, r);
         for (int i = 0; i < s->nworkers; i++)
             offer(s, &s->worker[i].best, s->spent);
+        bool far = peak - s->r->peak < (peak - s->budget) / LITTLE;
+        if (!swept && far)
+            sweep_orders(s, INT64_MAX);
+        swept |= far;
+        lower = k == 0 || s->r->peak < peak;
         patience += patience / 8;
     }
 }
@@ -274,39 +358,7 @@ static void raise_bound(Solver *s)
  * random graphs by weighing it. A restart that meets no schedule at all starts from the
  * best one from then on. A kind that improved nothing rests for a cycle, then for two, then
  * for four, but for the one that finds other basins. */
-typedef struct {
-    Cooling cooling;
-    int64_t part; /* of the full length: 1 / part */
-    bool restart;
-    int rest, wait;
-} Kind;
-
 enum { KINDS = 7, OTHER_BASINS = 1 };
-
-/* Cool enough to stay near the schedule it starts from. */
-static const Cooling descent = {0.02, 0.002, 1, false};
-
-static bool improve_by(Solver *s, Kind *k, int64_t moves)
-{
-    int64_t before = s->r->cost;
-    int64_t left = moves_left(s);
-    Round r = {
-        .moves = moves / k->part, .target = target_cost(s), .cooling = k->cooling, .restart = k->restart};
-    r.moves = r.moves < left ? r.moves : left;
-    tick(s);
-    s->worker[0].improved = on_improvement;
-    s->worker[0].user = s;
-    run_workers(s, s->options->budget, r);
-    s->worker[0].improved = NULL;
-    bool fits = false;
-    for (int i = 0; i < s->nworkers; i++)
-        if (s->worker[i].best_cost < INT64_MAX) {
-            offer(s, &s->worker[i].best, s->spent);
-            fits = true;
-        }
-    k->restart &= fits;
-    return s->r->cost < before;
-}
 
 /* One round of each kind that does not rest. */
 static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
@@ -349,18 +401,6 @@ static void improve(Solver *s)
 
 /* ---- the whole ----------------------------------------------------------------------- */
 
-/* The order as it is, and with evictions where it does not fit. */
-static void offer_order(Solver *s, const int32_t *order)
-{
-    Seq q = {0};
-    for (int32_t i = 0; i < s->p->nops; i++)
-        seq_push(&q, order[i]);
-    offer(s, &q, 0);
-    if (evict_sweep(s->p, order, s->options->budget, EVICT_NEXT_USE, &q))
-        offer(s, &q, 0);
-    seq_free(&q);
-}
-
 static void offer_start(Solver *s)
 {
     Seq q = {0};
@@ -373,23 +413,13 @@ static void offer_start(Solver *s)
 
 static void start_schedules(Solver *s)
 {
-    int32_t n = s->p->nops, *order = RM_NEW(int32_t, n);
+    int32_t n = s->p->nops;
     offer_start(s);
     if (s->options->repair && s->best.n > 0 && !s->r->feasible)
         improve_by(s, &(Kind){.cooling = descent, .part = 1}, 200 * (int64_t)n + 5000);
-    for (int32_t i = 0; i < n; i++) {
-        order[i] = i;
+    for (int32_t i = 0; i < n; i++)
         seq_push(&s->input, i);
-    }
-    offer_order(s, order);
-    void (*const make[])(const Problem *, int32_t *) = {order_greedy, order_depth_first};
-    for (int k = 0; k < 2 && !s->r->feasible; k++) {
-        make[k](s->p, order);
-        offer_order(s, order);
-        sweep_down(s, order);
-    }
-    sweep_down(s, s->input.op);
-    free(order);
+    sweep_orders(s, s->p->base_cost + s->p->base_cost / 2); /* dear ones are poor starts */
 }
 
 static void find_bound(Solver *s)
@@ -421,6 +451,7 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst,
     }
     *s = (Solver){.p = p,
                   .options = o,
+                  .budget = o->budget,
                   .r = result,
                   .start = clock_seconds(),
                   .nworkers = o->threads > 1 ? o->threads : 1};
@@ -486,6 +517,9 @@ bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
     if (!solver_init(&s, &p, inst, &o, result, err))
         return false;
     reach_budget(&s);
+    int64_t last = 200 * (int64_t)p.nops + 5000; /* cheaper, and easier to pack */
+    o.max_moves += o.max_moves > 0 ? last : 0;
+    thin_out(&s, last);
     result->feasible = true;
     result->min_budget = result->budget = result->peak;
     result->min_budget_bound = bound;

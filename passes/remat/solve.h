@@ -17,9 +17,9 @@ void order_depth_first(const Problem *p, int32_t *order);
 typedef enum { EVICT_NEXT_USE, EVICT_DTR } EvictRule;
 
 /* Runs order (every operator once), evicts values when a step would exceed budget, and
- * recomputes them before their next reader. False when the sweep gives up (s is then
- * unchanged). */
-bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, EvictRule rule,
+ * recomputes them before their next reader. False when the sweep gives up, or would cost more than
+ * most_cost (s is then unchanged). */
+bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, int64_t most_cost, EvictRule rule,
                  Seq *s);
 
 /* ---- bound.c ------------------------------------------------------------------------- */
