@@ -508,6 +508,39 @@ START_TEST(order_of_sums_follows_from_what_their_nodes_read)
 }
 END_TEST
 
+/* Of two sums of columns one is made again. */
+START_TEST(chunks_of_a_sum_do_not_follow_from_what_else_is_summed)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    int chunks[2];
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g,
+                              "graph {\n"
+                              "  input %x: f32[16384,2048]\n"
+                              "  %sum: f32[2048] = reduce_sum %x {axes=[0], keepdims=0}\n"
+                              "  %most: f32[2048] = reduce_max %x {axes=[0], keepdims=0}\n"
+                              "  output %sum\n"
+                              "  output %most\n"
+                              "}\n",
+                              &d),
+                  "%s", d.msg);
+    bool *live = NEW(&a, bool, g.nvals);
+    live[g.out[0].i] = true;
+    for (int both = 0; both < 2; both++) {
+        Command c;
+        live[g.out[1].i] = both;
+        ck_assert_msg(lower(&c, &a, &g, g.order, 1 + both, live, &d), "%s", d.msg);
+        char *text = kernel_text(&c.k);
+        chunks[both] = number_behind(text, "item = work / ");
+        free(text);
+    }
+    ck_assert_int_eq(chunks[0], chunks[1]);
+    arena_free(&a);
+}
+END_TEST
+
 /* The second time only the new kernel is compiled, and a broken object again. */
 START_TEST(kernels_are_compiled_once)
 {
@@ -561,6 +594,7 @@ Suite *suite_codegen(void)
     tcase_add_test(t, independent_calls_are_one_launch);
     tcase_add_test(t, order_of_sums_follows_from_what_they_read);
     tcase_add_test(t, order_of_sums_follows_from_what_their_nodes_read);
+    tcase_add_test(t, chunks_of_a_sum_do_not_follow_from_what_else_is_summed);
     tcase_add_test(t, kernels_are_compiled_once);
     suite_add_tcase(s, t);
     return s;
