@@ -1,6 +1,7 @@
 /* c_shape.c -- how the loops of a C kernel are cut: items, blocks, lanes, chunks.
  *
- * Everything here follows from the shape alone, so that results do not depend on the machine. */
+ * Everything here follows from the shape alone, so that results do not depend on the machine.  Nor does the
+ * order of sums follow from what else a kernel makes: one that is run again may make less. */
 #include "c_int.h"
 
 enum {
@@ -8,20 +9,20 @@ enum {
     COLUMNS = 256,       /* columns of a block */
     FLAT_BLOCK = 4096,   /* elements of a pointwise item */
     TILE_BLOCK = 64,     /* and beside a tile */
-    FEW_ITEMS = 32,      /* fewer rows or blocks than this: cut the reduced range */
+    FEW_ITEMS = 32,      /* fewer rows than this: cut the reduced range */
     CHUNK_ROW = 8192,    /* reduced points of a chunk, rows */
     CHUNK_COLUMN = 256,  /* and columns */
     MAX_CHUNKS = 64,
-    SCRATCH = 65536,     /* elements of partial results, all reductions together */
+    SCRATCH = 32768,     /* partial results of a reduction */
     HEAVY = 16,          /* simple operations in a function like exp */
 };
 
-static int count_reductions(const Sched *s)
+static bool reduces(const Sched *s)
 {
-    int n = 0;
     for (uint32_t i = 0; i < s->n; i++)
-        n += s->live[i] && k_reduces(&s->ins[i]);
-    return n;
+        if (s->live[i] && k_reduces(&s->ins[i]))
+            return true;
+    return false;
 }
 
 /* Simple operations per point of the space. */
@@ -36,15 +37,15 @@ static int64_t work_per_point(const Sched *s)
 static void choose_chunks(Printer *pr)
 {
     const Sched *s = pr->s;
-    bool row = s->kind == SCHED_ROW, few = pr->items < FEW_ITEMS;
-    int reductions = count_reductions(s);
+    bool row = s->kind == SCHED_ROW;
+    int64_t results = s->nitem * (row ? 1 : s->extent[s->vec]);
     pr->cut = 0;
     while (!(s->red >> pr->cut & 1))
         pr->cut++;
-    if (reductions == 0 || pr->items == 0 || (!few && (row || s->last > 0)))
+    if (!reduces(s) || results == 0 || (row && results >= FEW_ITEMS))
         return;
     int64_t n = s->nred / (row ? CHUNK_ROW : CHUNK_COLUMN);
-    int64_t room = SCRATCH / (pr->items * pr->width * reductions);
+    int64_t room = SCRATCH / results;
     n = n < MAX_CHUNKS ? n : MAX_CHUNKS;
     n = n < room ? n : room;
     int64_t unit = row && pr->cut == s->vec ? pr->lanes : 1;

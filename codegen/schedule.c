@@ -16,6 +16,8 @@ static void remove_dim(Sched *s, int d)
     for (int i = d; i + 1 < s->rank; i++)
         s->extent[i] = s->extent[i + 1];
     s->red = (s->red & ((1u << d) - 1)) | (s->red >> (d + 1) << d);
+    uint32_t before = d ? (s->apart >> d & 1) << (d - 1) : 0;
+    s->apart = (s->apart & ((1u << d) - 1)) | before | (s->apart >> (d + 1) << d);
     for (uint32_t i = 0; i < s->n; i++)
         for (int j = d; j + 1 < s->rank; j++)
             s->ins[i].stride[j] = s->ins[i].stride[j + 1];
@@ -25,7 +27,7 @@ static void remove_dim(Sched *s, int d)
 /* Dimensions d and d + 1 are one when every access steps through them as through one. */
 static bool can_merge(const Sched *s, int d)
 {
-    if ((s->red >> d & 1) != (s->red >> (d + 1) & 1))
+    if ((s->red >> d & 1) != (s->red >> (d + 1) & 1) || (s->apart >> d & 1))
         return false;
     for (uint32_t i = 0; i < s->n; i++)
         if (addresses(&s->ins[i]) &&
@@ -193,7 +195,7 @@ static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
 
 void sched_make(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
 {
-    *s = (Sched){.k = k, .rank = k->rank, .red = k->red, .n = k->nins};
+    *s = (Sched){.k = k, .rank = k->rank, .red = k->red, .apart = k->apart, .n = k->nins};
     memcpy(s->extent, k->extent, sizeof s->extent);
     s->ins = NEW(a, KInst, k->nins + 1);
     if (k->nins)

@@ -34,7 +34,7 @@ typedef struct {
     int rank, vec;           /* merged dimensions; vec = rank - 1 */
     int tile;                /* SCHED_POINT: a dimension to block together with vec, or -1 */
     int64_t extent[K_DIMS];
-    uint32_t red;            /* bits of merged dimensions */
+    uint32_t red, apart;     /* bits of merged dimensions (Kernel) */
     KInst *ins;              /* strides follow the merged dimensions */
     uint32_t n;
     int *level;              /* per instruction */

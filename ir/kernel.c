@@ -475,6 +475,7 @@ static bool is_live(Live l, Val v)
 static void merge_finish(Merge *m, Live live, Command *c)
 {
     Kernel *k = m->k;
+    k->apart = kernel_dims_apart(k);
     bool *read = NEW(k->arena, bool, k->noperands + 1), *keep = NEW(k->arena, bool, k->nins + 1);
     int *map = NEW(k->arena, int, k->noperands + 1), *imap = NEW(k->arena, int, k->nins + 1);
     for (uint32_t i = k->nins; i-- > 0;) { /* sweep dead instructions with the dead stores */

@@ -105,6 +105,7 @@ struct Kernel {
     int rank;
     int64_t extent[K_DIMS];
     uint32_t red;
+    uint32_t apart; /* kernel_dims_apart() of all that its nodes access, dead or not */
     KInst *ins;
     uint32_t nins, cins;
     /* BODY */
@@ -270,6 +271,13 @@ int64_t command_launch_count(const Command *c, int64_t blocks); /* of so many bl
  * live_out says.  So is what a sum of columns waits for (column_sums.c), whoever reads it. */
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
                  const Val *also, int nalso, Diag *d);
+
+/* ---- sum_order.c -------------------------------------------------------------- */
+
+/* Bit d: d and d + 1 are reduced, and some access does not step through them as through one dimension. */
+uint32_t kernel_dims_apart(const Kernel *k);
+/* Are the sums of both in one order? */
+bool kernel_reduces_alike(const Kernel *a, const Kernel *b);
 
 /* ---- early_stores.c ----------------------------------------------------------- */
 

@@ -173,6 +173,44 @@ static bool one_of_rows(const Fuse *f, const uint32_t *set, int n)
     return rows <= 1;
 }
 
+/* What member i of the set is made of by other members, itself included; returns their number. */
+static int needed_for(const Fuse *f, const uint32_t *set, int i, NodeId *ids)
+{
+    bool needed[MAX_NODES] = {false};
+    int n = 0;
+    needed[i] = true;
+    for (int k = i; k >= 0; k--)
+        for (int o = 0; needed[k] && o < at(f, set[k])->nin; o++) {
+            int64_t q = producer(f, at(f, set[k])->in[o]);
+            for (int j = 0; j < k; j++)
+                needed[j] |= set[j] == q;
+        }
+    for (int k = 0; k <= i; k++)
+        if (needed[k])
+            ids[n++] = f->g->order[set[k]];
+    return n;
+}
+
+/* Where the kernel runs again for some of its results, are its sums in the same order? */
+static bool sums_stand_alone(Fuse *f, const Kernel *whole, const uint32_t *set, int n)
+{
+    bool alike = true;
+    for (int i = 0; alike && whole->apart && i < n; i++) {
+        Arena a = {0};
+        Command c;
+        NodeId ids[MAX_NODES];
+        Val y = at(f, set[i])->out[0];
+        bool live = f->live[y.i];
+        f->live[y.i] = true;
+        int count = needed_for(f, set, i, ids);
+        bool reduces = lower(&c, &a, f->g, ids, count, f->live, NULL) && c.k.red;
+        alike = !reduces || kernel_reduces_alike(&c.k, whole);
+        f->live[y.i] = live;
+        arena_free(&a);
+    }
+    return alike;
+}
+
 /* One kernel?  And in the forward phase: is every value between members internal? */
 static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Reason why)
 {
@@ -196,7 +234,8 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Re
     Command c;
     ok = ok && lower(&c, &a, f->g, ids, n, live, NULL) && c.nread + c.nwrite <= MAX_OPERANDS &&
          c.k.nins <= MAX_INSTRUCTIONS && (why != SIBLINGS || only_reductions(&c.k)) &&
-         kernel_has_column_sums(&c.k) == (why == COLUMNS) && !(c.k.red && has_concat(f, set, n));
+         kernel_has_column_sums(&c.k) == (why == COLUMNS) && !(c.k.red && has_concat(f, set, n)) &&
+         sums_stand_alone(f, &c.k, set, n);
     for (int i = 0; ok && i < c.nwrite; i++) /* nothing is stored for the sake of one kernel */
         ok = live[c.vals[c.nread + i].i];
     for (int i = 0; i < n; i++)

@@ -3,6 +3,7 @@
 #include "tests.h"
 #include "command.h"
 #include "codegen/codegen.h"
+#include "codegen/schedule.h"
 #include "ir/attrs.h"
 #include "kernel_math_f32.h"
 #include "passes/instance.h"
@@ -468,6 +469,78 @@ START_TEST(order_of_sums_follows_from_what_they_read)
 }
 END_TEST
 
+/* Its scale is read along one of two reduced dimensions, which its statistics alone would walk as one. */
+START_TEST(order_of_sums_follows_from_what_their_nodes_read)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    int lanes[2], rank[2];
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g,
+                              "graph {\n"
+                              "  input %x: f32[2,16,8]\n"
+                              "  input %w: f32[16,1]\n"
+                              "  %y: f32[2,16,8], %mean: f32[2,1,1], %rstd: f32[2,1,1] = "
+                              "layer_norm %x, %w {axis=1}\n"
+                              "  output %y\n"
+                              "  output %mean\n"
+                              "  output %rstd\n"
+                              "}\n",
+                              &d),
+                  "%s", d.msg);
+    bool *live = NEW(&a, bool, g.nvals);
+    live[g.out[1].i] = live[g.out[2].i] = true;
+    for (int all = 0; all < 2; all++) {
+        Command c;
+        Sched s;
+        live[g.out[0].i] = all;
+        ck_assert_msg(lower(&c, &a, &g, g.order, 1, live, &d), "%s", d.msg);
+        char *text = kernel_text(&c.k);
+        lanes[all] = number_behind(text, "REAL a2[");
+        sched_make(&s, &c.k, 0, &a);
+        rank[all] = s.rank;
+        free(text);
+    }
+    ck_assert_int_eq(lanes[0], lanes[1]);
+    ck_assert_int_eq(rank[0], rank[1]);
+    arena_free(&a);
+}
+END_TEST
+
+/* Of two sums of columns one is made again. */
+START_TEST(chunks_of_a_sum_do_not_follow_from_what_else_is_summed)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    int chunks[2];
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g,
+                              "graph {\n"
+                              "  input %x: f32[16384,2048]\n"
+                              "  %sum: f32[2048] = reduce_sum %x {axes=[0], keepdims=0}\n"
+                              "  %most: f32[2048] = reduce_max %x {axes=[0], keepdims=0}\n"
+                              "  output %sum\n"
+                              "  output %most\n"
+                              "}\n",
+                              &d),
+                  "%s", d.msg);
+    bool *live = NEW(&a, bool, g.nvals);
+    live[g.out[0].i] = true;
+    for (int both = 0; both < 2; both++) {
+        Command c;
+        live[g.out[1].i] = both;
+        ck_assert_msg(lower(&c, &a, &g, g.order, 1 + both, live, &d), "%s", d.msg);
+        char *text = kernel_text(&c.k);
+        chunks[both] = number_behind(text, "item = work / ");
+        free(text);
+    }
+    ck_assert_int_eq(chunks[0], chunks[1]);
+    arena_free(&a);
+}
+END_TEST
+
 /* The second time only the new kernel is compiled, and a broken object again. */
 START_TEST(kernels_are_compiled_once)
 {
@@ -520,6 +593,8 @@ Suite *suite_codegen(void)
     tcase_add_test(t, keys_share_a_text);
     tcase_add_test(t, independent_calls_are_one_launch);
     tcase_add_test(t, order_of_sums_follows_from_what_they_read);
+    tcase_add_test(t, order_of_sums_follows_from_what_their_nodes_read);
+    tcase_add_test(t, chunks_of_a_sum_do_not_follow_from_what_else_is_summed);
     tcase_add_test(t, kernels_are_compiled_once);
     suite_add_tcase(s, t);
     return s;

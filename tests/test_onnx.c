@@ -294,7 +294,7 @@ START_TEST(unsupported_nodes_are_listed_together)
     add_value(&b, &a, "x", FLOAT, "23", true);
     add_value(&b, &a, "y", FLOAT, "23", false);
     add_node(&b, &a, "StringNormalizer", "x", "a");
-    add_node(&b, &a, "Relu", "a", "b");
+    add_node(&b, &a, "Add", "a c", "b");
     add_node(&b, &a, "NonZero", "x", "c");
     add_node(&b, &a, "TfIdfVectorizer", "b", "y");
     Imported r = import_file(save(&b, &a, "three.onnx"));

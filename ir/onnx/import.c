@@ -99,6 +99,9 @@ static bool import_one(OnnxNode *n, bool poisoned)
                          "function in the model");
     if (op && n->opset < op->since)
         return refuse(n, "read from opset %d on; convert the model to a newer opset", op->since);
+    for (int i = 0; i < n->nin && op; i++)
+        if (masked_in(n, i))
+            return import_masked(n, poisoned);
     if (poisoned && !n->x->nrefused)
         return refuse(n, "an operand is a result that its operator's importer does not compute");
     if (poisoned)
@@ -359,6 +362,11 @@ static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
         Val v;
         if (!scope_find(x, name, &v) || !v.i)
             return fail(x->d, "output '%s' is not computed", name);
+        OnnxNode reader = {.x = x, .in = &v, .nin = 1};
+        if (masked_in(&reader, 0)) {
+            refuse_masked(masked_in(&reader, 0));
+            continue;
+        }
         if (val_is_sequence(v))
             return fail_status(x->d, EXIT_UNSUPPORTED, "output '%s' is a sequence", name);
         if (val_is_poison(v))

@@ -63,6 +63,11 @@ static bool place_window(OnnxNode *n, Window *w, bool ceil_mode)
         if (valid)
             *before = *after = 0;
         int64_t room = in + *before + *after - r;
+        bool cut_off = ceil_mode && room < 0 && room > -stride && r + room > 0;
+        if (cut_off) { /* one window, of what there is */
+            w->kernel.v[i] = (r + room - 1) / w->dilations.v[i] + 1;
+            room = 0;
+        }
         if (room < 0)
             return fail(n->x->d, "the window is larger than dimension %d", 2 + i);
         w->out.v[i] = (ceil_mode ? ceil_div(room, stride) : room / stride) + 1;

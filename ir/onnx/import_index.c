@@ -50,8 +50,7 @@ static Val known_rows(Graph *g, Val index, const Type *rows, int64_t inner)
     return build_reshape(g, index, rows->rank, rows->dim);
 }
 
-/* `index` without the dimensions behind axis, along which it is the same everywhere; {0}: it is not. */
-static Val index_of_rows(Graph *g, Val index, int axis)
+Val index_of_rows(Graph *g, Val index, int axis)
 {
     const Type t = *val_type(g, index), rows = type_make(t.dt, axis + 1, t.dim);
     const Node *n = graph_def(g, index);

@@ -5,11 +5,11 @@
  * concatenations. */
 #include "onnx_int.h"
 
-static Val new_sequence(Import *x, int n, const Val *v)
+Val new_sequence(Import *x, int n, const Val *v)
 {
     x->sequence = arena_grow(x->a, x->sequence, x->nsequence, &x->csequence, sizeof *x->sequence);
     Sequence *s = &x->sequence[x->nsequence];
-    *s = (Sequence){n, NEW(x->a, Val, n + 1)};
+    *s = (Sequence){.n = n, .v = NEW(x->a, Val, n + 1)};
     for (int i = 0; i < n; i++)
         s->v[i] = v[i];
     return (Val){FIRST_SEQUENCE + x->nsequence++};

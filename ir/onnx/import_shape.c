@@ -229,6 +229,8 @@ static bool import_slice(OnnxNode *n)
 static bool import_expand(OnnxNode *n)
 {
     Ints shape;
+    if (has_in(n, 1) && !is_static(n, 1))
+        return !n->x->d->failed && expand_of_data(n);
     TRY(static_ints(n, 1, &shape) && shape_valid(n, &shape));
     Type want = type_make(DT_F32, shape.n, shape.v);
     char a[160], b[160];

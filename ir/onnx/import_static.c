@@ -11,6 +11,8 @@
 static bool import_nonzero(OnnxNode *n)
 {
     Tensor t;
+    if (has_in(n, 0) && !is_static(n, 0))
+        return !n->x->d->failed && nonzero_of_data(n);
     TRY(static_tensor(n, 0, &t));
     int64_t total = type_count(&t.type), found = 0, stride[MAX_RANK];
     for (int64_t i = 0; i < total; i++)

@@ -221,6 +221,8 @@ static bool refuse_data(OnnxNode *n, int k)
                   open ? ": --bind " : "", open ? input : "", open ? "=N gives the input its value" : "");
 }
 
+bool is_static(OnnxNode *n, int k) { return fold_value(n->x, n->in[k], 0); }
+
 bool static_tensor(OnnxNode *n, int k, Tensor *t)
 {
     if (!has_in(n, k))

@@ -140,9 +140,11 @@ typedef struct {
 
 /* Sequences exist while importing: a Val from FIRST_SEQUENCE on names one. */
 enum { FIRST_SEQUENCE = 1 << 30 };
+typedef struct Masked Masked;
 typedef struct {
     int n;
     Val *v;
+    const Masked *masked; /* it is none, but a tensor whose size depends on data: import_masked.c */
 } Sequence;
 
 typedef struct {
@@ -402,6 +404,7 @@ bool static_tensor(OnnxNode *n, int k, Tensor *t);
 bool static_ints(OnnxNode *n, int k, Ints *v);
 bool static_int(OnnxNode *n, int k, int64_t *v);
 bool static_float(OnnxNode *n, int k, double *v);
+bool is_static(OnnxNode *n, int k); /* can operand k, which is a tensor, be known? */
 /* Axes from attribute `axes` before the version, from operand k since: normalised, as a
  * list. */
 bool node_axes(OnnxNode *n, int since, int k, int rank, Ints *axes, bool *given);
@@ -442,6 +445,20 @@ Val negative_wraps(Graph *g, Val index, int64_t n); /* python's negative indices
 Val narrow(OnnxNode *n, Val v, int32_t data_type);  /* convert to an ONNX element type */
 /* Results of arithmetic on integers that live in a wider type wrap around; false: there is none. */
 bool wrapped(OnnxNode *n);
+
+/* ---- import_sequence.c, import_masked.c, import_index.c ------------------ */
+
+Val new_sequence(Import *x, int n, const Val *v);
+
+const Masked *masked_in(const OnnxNode *n, int k); /* NULL: operand k has a known size */
+/* A node that reads such: towards a write to the positions of a mask, else what made it is refused. */
+bool import_masked(OnnxNode *n, bool poisoned);
+bool refuse_masked(const Masked *m); /* list what made it, once; false */
+bool nonzero_of_data(OnnxNode *n);
+bool expand_of_data(OnnxNode *n);
+
+/* `index` without the dimensions behind axis, along which it is the same everywhere; {0}: it is not. */
+Val index_of_rows(Graph *g, Val index, int axis);
 
 /* ---- import_packed.c ---------------------------------------------------- */
 

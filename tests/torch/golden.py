@@ -35,7 +35,7 @@ class Fixed:
 
 
 def case(name, op, make, opset=17, domain="", **attributes):
-    """Registers a case. make(rng) returns (inputs, reference).
+    """Registers a case. make(rng) returns (inputs, reference). op: a name, or a list of nodes that make y.
 
     inputs: {name: array | Const | Fixed | None}, None for an omitted optional input.
     reference: called with them as float64 tensors (Const as numpy, None as None), returns
@@ -56,13 +56,14 @@ def to_torch(value):
 
 def build_model(name, inputs, outputs):
     op, _, opset, domain, attributes = CASES[name]
-    node = helper.make_node(op, ["" if v is None else n for n, v in inputs.items()],
-                            ["" if v is None else n for n, v in outputs.items()],
-                            domain=domain, **attributes)
+    nodes = op if isinstance(op, list) else [
+        helper.make_node(op, ["" if v is None else n for n, v in inputs.items()],
+                         ["" if v is None else n for n, v in outputs.items()],
+                         domain=domain, **attributes)]
     fed = {n: v.value if isinstance(v, Fixed) else v for n, v in inputs.items()
            if isinstance(v, (np.ndarray, Fixed))}
     graph = helper.make_graph(
-        [node], name,
+        nodes, name,
         [helper.make_tensor_value_info(n, ELEMENT[v.dtype], v.shape) for n, v in fed.items()],
         [helper.make_tensor_value_info(n, ELEMENT[v.dtype], v.shape)
          for n, v in outputs.items() if v is not None],

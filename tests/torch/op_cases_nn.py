@@ -129,6 +129,12 @@ def register_pooling():
              lambda x, i=bool(include): F.avg_pool2d(x, 3, 2, 1, True, i), normal, opset=19,
              kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], ceil_mode=1,
              count_include_pad=include)
+    pool("averagepool_ceil_larger", "AveragePool", (2, 3, 2, 3),
+         lambda x: F.avg_pool2d(x, 5, 5, ceil_mode=True), normal, opset=19, kernel_shape=[5, 5],
+         strides=[5, 5], ceil_mode=1, count_include_pad=1)
+    pool("maxpool_ceil_larger", "MaxPool", (1, 2, 3, 4),
+         lambda x: F.max_pool2d(x, 4, 3, 1, 2, ceil_mode=True), kernel_shape=[4, 4],
+         strides=[3, 3], pads=[1, 1, 1, 1], dilations=[2, 2], ceil_mode=1)
     pool("averagepool_same_lower", "AveragePool", (1, 1, 4, 4),
          lambda x: F.avg_pool2d(F.pad(x, (1, 0, 1, 0)), 2, 1)
          / F.avg_pool2d(F.pad(torch.ones_like(x), (1, 0, 1, 0)), 2, 1), normal,

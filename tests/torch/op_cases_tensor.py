@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from onnx import helper
 from torch.nn import functional as F
 
 from golden import Const, case
@@ -316,6 +317,32 @@ def register_indexing():
         {"x": normal(rng, 4, 2), "indices": np.array([[1], [1], [3]]),
          "updates": normal(rng, 3, 2)},
         lambda x, i, u: x.index_put((i[:, 0],), u, accumulate=True)), opset=18, reduction="add")
+    # As PyTorch's exporters write masked_scatter and x[mask] = row
+    write = helper.make_node("ScatterND", ["x", "at", "given"], ["y"])
+    at = [helper.make_node("Expand", ["mask", "shape"], ["all"]),
+          helper.make_node("NonZero", ["all"], ["axes"]),
+          helper.make_node("Transpose", ["axes"], ["at"], perm=[1, 0])]
+    first = at + [helper.make_node("Shape", ["at"], ["sizes"]),
+                  helper.make_node("Gather", ["sizes", "zero"], ["count"]),
+                  helper.make_node("Slice", ["source", "zero", "count", "zero"], ["given"]), write]
+    mask = np.array([[1, 0, 1], [0, 0, 1]], np.bool_)
+    case("masked_scatter_rows", first, lambda rng: (
+        {"x": normal(rng, 2, 3, 4), "mask": mask[..., None], "source": normal(rng, 16),
+         "shape": Const([2, 3, 4]), "zero": Const([0])},
+        lambda x, m, s, *_: x.masked_scatter(m.expand_as(x), s)))
+    case("masked_scatter_elements", first, lambda rng: (
+        {"x": normal(rng, 2, 3), "mask": mask, "source": normal(rng, 5), "shape": Const([2, 3]),
+         "zero": Const([0])}, lambda x, m, s, *_: x.masked_scatter(m, s)))
+    case("masked_row", at + [
+        helper.make_node("Cast", ["mask"], ["ones"], to=7),
+        helper.make_node("ReduceSum", ["ones"], ["sum"], keepdims=0),
+        helper.make_node("Reshape", ["sum", "flat"], ["count"]),
+        helper.make_node("Concat", ["count", "trailing"], ["rows"], axis=0),
+        helper.make_node("Expand", ["row", "rows"], ["each"]),
+        helper.make_node("Reshape", ["each", "flat"], ["given"]), write], lambda rng: (
+            {"x": normal(rng, 2, 3, 4), "mask": mask[..., None], "row": normal(rng, 4),
+             "shape": Const([2, 3, 4]), "trailing": Const([4]), "flat": Const([-1])},
+            lambda x, m, r, *_: torch.where(m, r, x)))
     case("one_hot_values", "OneHot", lambda rng: (
         {"indices": np.array([0, 2, -1]), "depth": Const(4), "values": normal(rng, 2)},
         lambda i, d, v: torch.where(F.one_hot(i % 4, 4).bool(), v[1], v[0])))

@@ -1,0 +1,226 @@
+/* import_masked.c -- writing to the positions of a mask, where data decides how many there are.
+ *
+ * PyTorch's exporters write x.masked_scatter(mask, source), by which vision-language models of transformers
+ * put features of images among those of tokens, and x[mask] = row in operators whose results have sizes that
+ * depend on data, though that of x does not:
+ *
+ *     at = Transpose(NonZero(mask)), ScatterND(x, at, Slice(source, 0, Shape(at)[0]))
+ *     at = Transpose(NonZero(mask)), ScatterND(x, at, Reshape(Expand(row, [count] + trailing), -1))
+ *
+ * What is in between exists while importing only. Where anything else reads it, the node that made it is
+ * refused. */
+#include "onnx_int.h"
+#include <math.h>
+#include <string.h>
+
+typedef enum {
+    MASKED_AXES,   /* NonZero(v): [rank, count] */
+    MASKED_TUPLES, /* its transpose */
+    MASKED_SHAPE,  /* the shape of that */
+    MASKED_COUNT,  /* the first number of that */
+    MASKED_FIRST,  /* the first `count` elements of v */
+    MASKED_ROWS,   /* v, expanded to [count, ...] */
+    MASKED_EACH,   /* in one dimension */
+} MaskedKind;
+
+struct Masked {
+    MaskedKind kind;
+    Val v;
+    int trailing;    /* dimensions of ROWS and EACH behind the first */
+    OnnxNode *maker; /* operand open_operand of which depends on data */
+    int open_operand;
+    bool *refused; /* it is in the list */
+};
+
+static bool masked_result(OnnxNode *n, const Masked *m)
+{
+    Masked *kept = NEW(n->x->a, Masked, 1);
+    *kept = *m;
+    n->out[0] = new_sequence(n->x, 0, NULL);
+    n->x->sequence[n->out[0].i - FIRST_SEQUENCE].masked = kept;
+    return true;
+}
+
+static bool first_masked(OnnxNode *n, int open_operand, Masked m)
+{
+    m.maker = NEW(n->x->a, OnnxNode, 1);
+    *m.maker = *n;
+    m.open_operand = open_operand;
+    m.refused = NEW(n->x->a, bool, 1);
+    return masked_result(n, &m);
+}
+
+bool nonzero_of_data(OnnxNode *n) { return first_masked(n, 0, (Masked){.kind = MASKED_AXES, .v = n->in[0]}); }
+
+/* Operand 1 is [count] and then known numbers. */
+bool expand_of_data(OnnxNode *n)
+{
+    const Node *shape = graph_def(n->g, n->in[1]);
+    Tensor t;
+    bool rows = shape && shape->op == OP_concat && type_count(val_type(n->g, shape->in[0])) == 1;
+    for (int i = 1; rows && i < shape->nin; i++)
+        rows = graph_is_const(n->g, shape->in[i]);
+    if (!rows)
+        return static_tensor(n, 1, &t);
+    int trailing = (int)type_count(in_type(n, 1)) - 1;
+    return first_masked(n, 1, (Masked){.kind = MASKED_ROWS, .v = n->in[0], .trailing = trailing});
+}
+
+const Masked *masked_in(const OnnxNode *n, int k)
+{
+    bool sequence = has_in(n, k) && val_is_sequence(n->in[k]);
+    return sequence ? n->x->sequence[n->in[k].i - FIRST_SEQUENCE].masked : NULL;
+}
+
+bool refuse_masked(const Masked *m)
+{
+    Tensor t;
+    if (!*m->refused)
+        static_tensor(m->maker, m->open_operand, &t);
+    *m->refused = true;
+    return false;
+}
+
+/* ---- the way from the mask to ScatterND ---------------------------------- */
+
+static bool is_tensor(const OnnxNode *n, int k) { return has_in(n, k) && !val_is_sequence(n->in[k]); }
+
+static bool known_to_be(OnnxNode *n, int k, int64_t want)
+{
+    Tensor t;
+    return is_tensor(n, k) && is_static(n, k) && static_tensor(n, k, &t) &&
+           type_count(&t.type) == 1 && tensor_i(&t, 0) == want;
+}
+
+static bool transposes(OnnxNode *n)
+{
+    Ints perm;
+    return attr_ints(n, "perm", &perm) && (!perm.n || (perm.n == 2 && perm.v[0] == 1 && perm.v[1] == 0));
+}
+
+static bool first_size_first(OnnxNode *n)
+{
+    return attr_int(n, "start", 0) == 0 && attr_int(n, "end", 1) != 0;
+}
+
+/* What the node makes of its operand. */
+static bool next_masked(OnnxNode *n, const Masked *m, Masked *next)
+{
+    *next = *m;
+    if (m->kind == MASKED_AXES && strcmp(n->op, "Transpose") == 0 && transposes(n))
+        next->kind = MASKED_TUPLES;
+    else if (m->kind == MASKED_TUPLES && strcmp(n->op, "Shape") == 0 && first_size_first(n))
+        next->kind = MASKED_SHAPE;
+    else if (m->kind == MASKED_SHAPE && strcmp(n->op, "Gather") == 0 && known_to_be(n, 1, 0))
+        next->kind = MASKED_COUNT;
+    else if (m->kind == MASKED_ROWS && strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1))
+        next->kind = MASKED_EACH;
+    else
+        return m->kind == MASKED_COUNT && strcmp(n->op, "Unsqueeze") == 0;
+    return true;
+}
+
+static bool slices_first(OnnxNode *n, const Masked *end)
+{
+    return end && end->kind == MASKED_COUNT && is_tensor(n, 0) && in_type(n, 0)->rank == 1 &&
+           known_to_be(n, 1, 0) && (!has_in(n, 3) || known_to_be(n, 3, 0)) &&
+           (!has_in(n, 4) || known_to_be(n, 4, 1));
+}
+
+/* The mask without the last dimensions, along which it is the same everywhere. */
+static Val mask_of_rows(Graph *g, Val mask)
+{
+    int rank = val_type(g, mask)->rank;
+    for (int axis = 0; axis < rank - 1; axis++) {
+        Val rows = index_of_rows(g, mask, axis);
+        if (rows.i)
+            return rows;
+    }
+    return mask;
+}
+
+/* x with elements of source in their order where the mask is set.  Where source has too few, which PyTorch
+ * refuses when running: NaN, of integers 0. */
+static Val scatter_masked(Graph *g, Val x, Val mask, Val source)
+{
+    const Type t = *val_type(g, x);
+    int64_t all = type_count(&t), given = type_count(val_type(g, source));
+    if (!all)
+        return x;
+    Val rows = mask_of_rows(g, mask);
+    int64_t count = type_count(val_type(g, rows)), width = all / count, parts = given / width;
+    if (given % width) {
+        rows = mask;
+        count = all;
+        width = 1;
+        parts = given;
+    }
+    Val set = build_cast(g, build_reshape(g, rows, 1, &count), DT_I64);
+    Val row = add_scalar(g, build(g, OP_cumsum, NULL, 1, &set, &(CumsumAttrs){0}), -1);
+    Val table = build_reshape(g, source, 2, (int64_t[]){parts, width});
+    Val taken = build(g, OP_gather, NULL, 2, (Val[]){table, row}, &(AxisAttrs){0});
+    if (dtype_is_float(t.dt)) {
+        Val there = build2(g, OP_less, row, scalar_like(g, row, (double)parts));
+        there = build_reshape(g, there, 2, (int64_t[]){count, 1});
+        taken = build3(g, OP_where, there, taken, scalar_like(g, taken, (double)NAN));
+    }
+    return build3(g, OP_where, mask, build_reshape(g, taken, t.rank, t.dim), x);
+}
+
+/* x with v in every row where the mask is set; {0}: elements of a row have masks of their own. */
+static Val set_masked_rows(Graph *g, Val x, Val mask, const Masked *m)
+{
+    const Type t = *val_type(g, x), each = *val_type(g, m->v);
+    int axis = t.rank - m->trailing - 1;
+    bool leads = each.rank > m->trailing; /* by a dimension of 1 */
+    if (axis < 0 || each.rank > m->trailing + 1 || (leads && each.dim[0] != 1))
+        return (Val){0};
+    Type row = type_make(t.dt, m->trailing, t.dim + axis + 1), both = row;
+    Val v = build_reshape(g, m->v, each.rank - leads, each.dim + leads);
+    bool fits = type_broadcast(&both, val_type(g, v)) && type_same_shape(&both, &row);
+    if (!fits || (type_count(&row) > 1 && !index_of_rows(g, mask, axis).i))
+        return (Val){0};
+    return build3(g, OP_where, mask, v, x);
+}
+
+static bool scatters(OnnxNode *n, const Masked *at, const Masked *from)
+{
+    bool plain = at && from && at->kind == MASKED_TUPLES && is_tensor(n, 0) &&
+                 attr_is(n, "reduction", "none", "none");
+    if (!plain || !type_same_shape(in_type(n, 0), val_type(n->g, at->v)))
+        return false;
+    Val mask = build_cast(n->g, at->v, DT_BOOL);
+    if (from->kind == MASKED_FIRST)
+        n->out[0] = scatter_masked(n->g, n->in[0], mask, from->v);
+    else if (from->kind == MASKED_EACH)
+        n->out[0] = set_masked_rows(n->g, n->in[0], mask, from);
+    return n->out[0].i && wrapped(n);
+}
+
+bool import_masked(OnnxNode *n, bool poisoned)
+{
+    const Masked *first = NULL;
+    Masked next;
+    for (int i = 0; i < n->nin; i++) {
+        const Masked *m = masked_in(n, i);
+        first = first ? first : m;
+        if (m && poisoned)
+            refuse_masked(m);
+    }
+    if (poisoned)
+        return false;
+    if (first == masked_in(n, 0) && next_masked(n, first, &next))
+        return masked_result(n, &next);
+    if (strcmp(n->op, "Slice") == 0 && slices_first(n, masked_in(n, 2))) {
+        next = *first;
+        next.kind = MASKED_FIRST;
+        next.v = n->in[0];
+        return masked_result(n, &next);
+    }
+    if (strcmp(n->op, "ScatterND") == 0 && scatters(n, masked_in(n, 1), masked_in(n, 2)))
+        return true;
+    for (int i = 0; i < n->nin; i++)
+        if (masked_in(n, i) && !n->x->d->failed)
+            refuse_masked(masked_in(n, i));
+    return false;
+}

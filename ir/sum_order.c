@@ -1,0 +1,39 @@
+/* sum_order.c -- the order of sums is that in which reduced dimensions are walked, several as one where every
+ * access steps through them as through one.  A kernel that is run again for some of its results has fewer
+ * accesses. */
+#include "kernel.h"
+#include <string.h>
+
+uint32_t kernel_dims_apart(const Kernel *k)
+{
+    uint32_t apart = 0;
+    for (int d = 0; d + 1 < k->rank; d++)
+        for (uint32_t i = 0; i < k->nins && k->red >> d & k->red >> (d + 1) & 1; i++) {
+            const KInst *in = &k->ins[i];
+            bool addresses = in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_INDEX;
+            if (addresses && in->stride[d] != in->stride[d + 1] * k->extent[d + 1])
+                apart |= 1u << d;
+        }
+    return apart;
+}
+
+/* The extents of the reduced dimensions, those that are walked as one joined; returns their number. */
+static int walked_dims(const Kernel *k, int64_t *extent)
+{
+    int n = 0;
+    for (int d = 0; d < k->rank; d++) {
+        bool joins = d > 0 && (k->red >> (d - 1) & 3) == 3 && !(k->apart >> (d - 1) & 1);
+        if (joins)
+            extent[n - 1] *= k->extent[d];
+        else if (k->red >> d & 1)
+            extent[n++] = k->extent[d];
+    }
+    return n;
+}
+
+bool kernel_reduces_alike(const Kernel *a, const Kernel *b)
+{
+    int64_t x[K_DIMS], y[K_DIMS];
+    int n = walked_dims(a, x);
+    return n == walked_dims(b, y) && memcmp(x, y, (size_t)n * sizeof *x) == 0;
+}

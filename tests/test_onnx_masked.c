@@ -1,0 +1,69 @@
+/* test_onnx_masked.c -- masked_scatter and its kin (ir/onnx/import_masked.c); tests/data/ops has numbers. */
+#include "tests.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "command.h"
+#include "imported.h"
+#include "onnx_builder.h"
+
+/* y = x.masked_scatter(mask, source) of 2 x 3 rows of 4, of which source has 4. */
+START_TEST(what_a_mask_finds_no_elements_for_is_nan)
+{
+    Arena a = {0};
+    Imported r = import_file(CKC_SOURCE_DIR "/tests/data/ops/masked_scatter_rows.onnx");
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    float x[24], source[16];
+    bool mask[6] = {true, true, false, true, true, true};
+    for (int i = 0; i < 24; i++)
+        x[i] = (float)i;
+    for (int i = 0; i < 16; i++)
+        source[i] = (float)(100 + i);
+    void **data = NEW(&a, void *, r.g.nvals);
+    data[graph_find(&r.g, "x").i] = x;
+    data[graph_find(&r.g, "mask").i] = mask;
+    data[graph_find(&r.g, "source").i] = source;
+    ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
+    const float *y = data[r.g.out[0].i];
+    for (int i = 0; i < 20; i++)
+        ck_assert_float_eq(y[i], i < 8 ? 100 + (float)i : i < 12 ? (float)i : 96 + (float)i);
+    for (int i = 20; i < 24; i++)
+        ck_assert_float_nan(y[i]);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* y = x[mask], and the positions themselves. */
+START_TEST(positions_of_a_mask_that_are_read_otherwise_are_refused_once)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "N", false);
+    add_value(&b, &a, "at", 7, "N2", false);
+    add_node(&b, &a, "NonZero", "x", "axes");
+    add_node(&b, &a, "Transpose", "axes", "at");
+    add_node(&b, &a, "GatherND", "x at", "y");
+    Imported r = import_file(save(&b, &a, "masked.onnx"));
+    ck_assert(!build_graph(&r, &(OnnxOptions){0}));
+    ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
+    ck_assert_msg(strstr(r.d.msg, "1 unsupported node:\n  node 'node0' (NonZero, opset 17): operand 0 ('x')"),
+                  "%s", r.d.msg);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_onnx_masked(void)
+{
+    Suite *s = suite_create("onnx_masked");
+    TCase *c = tcase_create("onnx_masked");
+    tcase_add_checked_fixture(c, make_folder, remove_folder);
+    tcase_add_test(c, what_a_mask_finds_no_elements_for_is_nan);
+    tcase_add_test(c, positions_of_a_mask_that_are_read_otherwise_are_refused_once);
+    suite_add_tcase(s, c);
+    return s;
+}
