@@ -688,5 +688,9 @@ bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, con
 
 bool command_inplace(const Command *c, int read, int write)
 {
-    return c->loop ? loop_inplace(c, read, write) : kernel_takes_over(&c->k, read, write);
+    for (int i = 0; i < c->nread; i++) /* whoever reads the same value */
+        if (c->vals[i].i == c->vals[read].i &&
+            !(c->loop ? loop_inplace(c, i, write) : kernel_takes_over(&c->k, i, write)))
+            return false;
+    return true;
 }

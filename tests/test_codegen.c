@@ -280,6 +280,28 @@ START_TEST(only_lone_operands_are_restrict)
 }
 END_TEST
 
+/* x w + x: the product reads x while its result is written. */
+START_TEST(a_factor_is_not_taken_over)
+{
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    Command c;
+    graph_init(&g, &a, &d);
+    Type t = type_make(DT_F32, 2, (int64_t[]){8, 8});
+    Val x = graph_value(&g, "x", t, VAL_INPUT), w = graph_value(&g, "w", t, VAL_INPUT);
+    Val out = build(&g, OP_matmul_add, NULL, 3, (Val[]){x, w, x}, NULL);
+    bool *live = NEW(&a, bool, g.nvals);
+    live[out.i] = true;
+    ck_assert_msg(out.i && lower(&c, &a, &g, g.order, 1, live, &d), "%s", d.msg);
+    ck_assert_int_eq(c.nread, 3);
+    ck_assert(!command_inplace(&c, 2, 3));
+    c.vals[0] = w;
+    ck_assert(command_inplace(&c, 2, 3));
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(equal_kernels_are_one_function)
 {
     Arena a = {0};
@@ -587,6 +609,7 @@ Suite *suite_codegen(void)
     tcase_add_test(t, philox_is_random123);
     tcase_add_loop_test(t, random_kernels, 0, NSEEDS);
     tcase_add_test(t, only_lone_operands_are_restrict);
+    tcase_add_test(t, a_factor_is_not_taken_over);
     tcase_add_test(t, equal_kernels_are_one_function);
     tcase_add_test(t, compiler_errors_are_reported);
     tcase_add_loop_test(t, instructions_are_limited, 0, TEST_ISAS);
