@@ -109,12 +109,24 @@ static void merge_constants(Sweep *s, Arena *tmp)
     }
 }
 
+/* Is v a state, or a view of one, that the step overwrites? */
+static bool is_updated(const Graph *g, Val v)
+{
+    Val root = graph_root(g, v);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        if (g->update[i].state.i == root.i)
+            return true;
+    return false;
+}
+
 static Val apply_rules(Sweep *s, Rule *const *rules, uint32_t id)
 {
+    const Graph *g = s->rw.g;
     for (; *rules; rules++) {
-        Node n = s->rw.g->nodes[id];
+        Node n = g->nodes[id];
         Val v = (*rules)(&s->rw, &n);
-        if (v.i && type_equal(val_type(s->rw.g, v), val_type(s->rw.g, n.out[0])))
+        if (v.i && type_equal(val_type(g, v), val_type(g, n.out[0])) &&
+            !(graph_is_out(g, n.out[0]) && is_updated(g, v)))
             return v;
     }
     return (Val){0};
@@ -234,6 +246,54 @@ void graph_dce(Graph *g, Arena *tmp)
     memmove(g->order, g->order + keep, g->norder * sizeof *g->order);
 }
 
+/* Is an operand still to be made, or what the node overwrites to be read by others? */
+static bool is_early(const Graph *g, const Node *n, const Val *overwrites, const uint32_t *readers,
+                     const bool *made)
+{
+    for (int i = 0; i < n->nin; i++)
+        if (g->vals[n->in[i].i].def.i && !made[n->in[i].i])
+            return true;
+    for (int o = 0; o < n->nout; o++) {
+        uint32_t state = overwrites[n->out[o].i].i, own = 0;
+        for (int i = 0; i < n->nin; i++)
+            own += graph_root(g, n->in[i]).i == state;
+        if (state && (node_def(n)->traits & OPT_ONCE) && readers[state] > own)
+            return true;
+    }
+    return false;
+}
+
+/* A rule may have let readers of a result (p * 1) read the state that it was made of, or views of it: its
+ * update goes behind them. */
+static void delay_updates(Graph *g, Arena *tmp)
+{
+    Val *overwrites = NEW(tmp, Val, g->nvals);
+    uint32_t *readers = NEW(tmp, uint32_t, g->nvals), n = g->norder, nheld = 0;
+    bool *made = NEW(tmp, bool, g->nvals);
+    NodeId *held = NEW(tmp, NodeId, n + 1);
+    const NodeId *old = graph_take_order(g, tmp);
+    for (uint32_t i = 0; i < g->nupdate; i++)
+        overwrites[g->update[i].value.i] = g->update[i].state;
+    for (uint32_t k = 0; k < n; k++)
+        for (int i = 0; i < g->nodes[old[k].i].nin; i++)
+            readers[graph_root(g, g->nodes[old[k].i].in[i]).i]++;
+    for (uint32_t k = 0; k < n; k++) {
+        held[nheld++] = old[k];
+        for (uint32_t h = 0; h < nheld; h++) {
+            const Node *node = &g->nodes[held[h].i];
+            if (is_early(g, node, overwrites, readers, made))
+                continue;
+            for (int i = 0; i < node->nin; i++)
+                readers[graph_root(g, node->in[i]).i]--;
+            for (int o = 0; o < node->nout; o++)
+                made[node->out[o].i] = true;
+            graph_schedule(g, held[h]);
+            memmove(held + h, held + h + 1, (--nheld - h) * sizeof *held);
+            h = UINT32_MAX; /* others may have waited for it */
+        }
+    }
+}
+
 bool rewrite_run(Graph *g, Arena *tmp, Rule *const *rules, bool cse, bool *changed)
 {
     for (int round = 0; round < 8; round++) {
@@ -243,5 +303,7 @@ bool rewrite_run(Graph *g, Arena *tmp, Rule *const *rules, bool cse, bool *chang
         if (!any || g->diag->failed)
             break;
     }
+    if (*changed && g->nupdate && !g->diag->failed)
+        delay_updates(g, tmp);
     return !g->diag->failed;
 }
