@@ -200,14 +200,26 @@ START_TEST(names_are_unique)
     add_value(&b, &a, "x", FLOAT, "24", true);
     refused(&b, &a, "two inputs are named 'x'");
     start_relu(&b, &a);
-    add_value(&b, &a, "y", FLOAT, "23", false);
-    refused(&b, &a, "two outputs are named 'y'");
-    start_relu(&b, &a);
     add_node(&b, &a, "Exp", "x", "y");
     refused(&b, &a, "two values are named 'y'");
     start_relu(&b, &a);
     add_node(&b, &a, "Exp", "y", "x");
     refused(&b, &a, "two values are named 'x'");
+    arena_free(&a);
+}
+END_TEST
+
+/* As PyTorch's exporters write `return y, y`. */
+START_TEST(an_output_twice_is_one)
+{
+    Arena a = {0};
+    Builder b;
+    start_relu(&b, &a);
+    add_value(&b, &a, "y", FLOAT, "23", false);
+    Imported r = import_file(save(&b, &a, "twice.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(r.g.nout, 1);
+    release(&r);
     arena_free(&a);
 }
 END_TEST
@@ -469,6 +481,7 @@ Suite *suite_hostile(void)
     tcase_add_test(t, elements_that_are_not_raw);
     tcase_add_exit_test(t, field_beyond_any_saved_model, EXIT_DEVICE);
     tcase_add_test(t, names_are_unique);
+    tcase_add_test(t, an_output_twice_is_one);
     tcase_add_test(t, attention_of_scalars);
     tcase_add_test(t, initializer_without_a_name);
     tcase_add_test(t, conversions_in_a_cycle);

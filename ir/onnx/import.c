@@ -353,7 +353,8 @@ static bool report_refusals(Import *x)
                        x->nrefused == 1 ? "" : "s", text);
 }
 
-/* Under the names of the file; an output that is also an input, a weight or another output is a copy. */
+/* Under the names of the file; an output that is also an input, a weight or another output is a copy.
+ * PyTorch's exporters name what a program returns twice (y, y) twice: it is one output. */
 static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
 {
     Graph *g = x->g;
@@ -371,8 +372,10 @@ static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
             return fail_status(x->d, EXIT_UNSUPPORTED, "output '%s' is a sequence", name);
         if (val_is_poison(v))
             continue;
-        bool own = g->vals[v.i].kind == VAL_TEMP && !graph_is_out(g, v);
-        if (!own && strcmp(g->vals[v.i].name, name) != 0)
+        bool named = strcmp(g->vals[v.i].name, name) == 0, out = graph_is_out(g, v);
+        if (named && out)
+            continue;
+        if (!named && (out || g->vals[v.i].kind != VAL_TEMP))
             v = build1(g, OP_copy, v);
         graph_rename(g, v, name);
         graph_add_out(g, v);

@@ -54,7 +54,7 @@ static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *
 static bool index_names(OnnxModel *m, Diag *d)
 {
     const Onnx__GraphProto *gp = m->proto->graph;
-    NameMap in = name_map(&m->arena), out = name_map(&m->arena);
+    NameMap in = name_map(&m->arena);
     m->initializers = name_map(&m->arena);
     m->producers = name_map(&m->arena);
     for (uint32_t i = 0; i < gp->n_initializer; i++)
@@ -68,9 +68,6 @@ static bool index_names(OnnxModel *m, Diag *d)
         if (!name_get(&m->initializers, name))
             m->input[m->ninput++] = name;
     }
-    for (uint32_t i = 0; i < gp->n_output; i++)
-        if (!name_add(&out, pb(gp->output[i]->name), i))
-            return fail(d, "two outputs are named '%s'", pb(gp->output[i]->name));
     for (uint32_t i = 0; i < gp->n_node; i++)
         for (size_t k = 0; k < gp->node[i]->n_output; k++)
             name_put(&m->producers, pb(gp->node[i]->output[k]), i);
