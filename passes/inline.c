@@ -399,7 +399,8 @@ static void repeat_cast(Inline *x, NodeId id)
     for (uint32_t e = x->ends[v.i] ? 0 : x->head[v.i]; e; e = x->reader[e].next) {
         const Node *r = &g->nodes[x->reader[e].node.i];
         uint32_t first = g->nnodes;
-        if (!joins(x, r, v) && (r->op != OP_reduce_sum || sees_views(x, r, v)))
+        if (!operands_stay(x, &g->nodes[id.i], x->reader[e].node) ||
+            (!joins(x, r, v) && (r->op != OP_reduce_sum || sees_views(x, r, v))))
             continue;
         read_clone(x, x->reader[e].node, v, clone(g, id, v, v));
         place_clones(x, first, x->reader[e].node, false);
