@@ -149,6 +149,28 @@ START_TEST(operators_are_standard_ones)
 }
 END_TEST
 
+/* What was f32 is compared as f32, in f64, too. */
+START_TEST(numbers_are_compared_as_in_memory)
+{
+    static float x[] = {1, 4, 2, 3};
+    Sample s = {.op = OP_reduce_max, .nin = 1};
+    graph_init(&s.g, &s.arena, &s.diag);
+    ck_assert_msg(graph_parse(&s.g,
+                              "graph {\n"
+                              "  input %x: f32[2,2]\n"
+                              "  %d: f64[2,2] = cast %x {dtype=f64}\n"
+                              "  %y: f64[2] = reduce_max %d {axes=[0], keepdims=0}\n"
+                              "  output %y\n"
+                              "}\n",
+                              &s.diag),
+                  "%s", s.diag.msg);
+    s.in[0] = graph_find(&s.g, "x");
+    s.data[0] = (Tensor){*val_type(&s.g, s.in[0]), x};
+    check_sample(&s, 0);
+    sample_free(&s);
+}
+END_TEST
+
 /* ---- whole steps ------------------------------------------------------------------------------------------
  */
 
@@ -234,6 +256,7 @@ Suite *suite_emit_onnx(void)
     TCase *t = command_case(s, "emit_onnx");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, operators_are_standard_ones);
+    tcase_add_test(t, numbers_are_compared_as_in_memory);
     tcase_add_loop_test(t, steps_are_models, 0, 5);
     tcase_add_test(t, what_is_no_model);
     return s;

@@ -114,7 +114,8 @@ static const struct {
 
 /* To an element type and back: what memory of it would hold. */
 static const char *const narrowed[DT_COUNT] = {
-    [DT_BF16] = "BF16", [DT_F16] = "F16", [DT_I32] = "I32", [DT_I8] = "I8", [DT_U8] = "U8"};
+    [DT_F32] = "F32", [DT_BF16] = "BF16", [DT_F16] = "F16",
+    [DT_I32] = "I32", [DT_I8] = "I8",     [DT_U8] = "U8"};
 
 static ExprValue real_op(Reader *r, const char *op, ExprValue x)
 {
