@@ -191,20 +191,23 @@ static int needed_for(const Fuse *f, const uint32_t *set, int i, NodeId *ids)
     return n;
 }
 
-/* Where the kernel runs again for some of its results, are its sums in the same order? */
-static bool sums_stand_alone(Fuse *f, const Kernel *whole, const uint32_t *set, int n)
+/* Where the kernel runs again for some results, are its sums in the same order, and of the same precision? */
+static bool results_stand_alone(Fuse *f, const Kernel *whole, const uint32_t *set, int n)
 {
-    bool alike = true;
-    for (int i = 0; alike && whole->apart && i < n; i++) {
+    bool alike = true, f64 = kernel_is_f64(whole);
+    for (int i = 0; alike && (whole->apart || f64) && i < n; i++) {
         Arena a = {0};
         Command c;
         NodeId ids[MAX_NODES];
         Val y = at(f, set[i])->out[0];
-        bool live = f->live[y.i];
+        bool live = f->live[y.i], result = false;
+        for (int o = 0; o < at(f, set[i])->nout; o++)
+            result |= f->live[at(f, set[i])->out[o].i];
         f->live[y.i] = true;
         int count = needed_for(f, set, i, ids);
-        bool reduces = lower(&c, &a, f->g, ids, count, f->live, NULL) && c.k.red;
-        alike = !reduces || kernel_reduces_alike(&c.k, whole);
+        if (lower(&c, &a, f->g, ids, count, f->live, NULL))
+            alike = (!c.k.red || kernel_reduces_alike(&c.k, whole)) &&
+                    (!result || kernel_is_f64(&c.k) == f64);
         f->live[y.i] = live;
         arena_free(&a);
     }
@@ -235,7 +238,7 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Re
     ok = ok && lower(&c, &a, f->g, ids, n, live, NULL) && c.nread + c.nwrite <= MAX_OPERANDS &&
          c.k.nins <= MAX_INSTRUCTIONS && (why != SIBLINGS || only_reductions(&c.k)) &&
          kernel_has_column_sums(&c.k) == (why == COLUMNS) && !(c.k.red && has_concat(f, set, n)) &&
-         sums_stand_alone(f, &c.k, set, n);
+         results_stand_alone(f, &c.k, set, n);
     for (int i = 0; ok && i < c.nwrite; i++) /* nothing is stored for the sake of one kernel */
         ok = live[c.vals[c.nread + i].i];
     for (int i = 0; i < n; i++)
