@@ -602,6 +602,22 @@ START_TEST(training_graphs_are_solved_to_the_optimum)
 }
 END_TEST
 
+/* 1 takes 0, which never runs behind the update 4: where both idle over the large 5, the sweep evicts 2,
+ * though 1 would be cheaper to make again. */
+START_TEST(evicts_what_can_come_back)
+{
+    RematInstance inst = parse("0 1 1\n1 1 10 0\n2 4 10\n3 1 1 1 2\n4 1 0 3 ; once before=0\n"
+                               "5 1 20 3 4\n6 1 1 5\n7 1 1 6 1 2\n");
+    RematOptions opt = {.budget = 31, .max_moves = 1, .seed = 1, .threads = 1};
+    RematResult r;
+    ck_assert_msg(remat_solve(&inst, &opt, &r, err), "%s", err);
+    ck_assert(r.feasible);
+    ck_assert_int_eq(r.cost, 11 + 4);
+    remat_result_free(&r);
+    remat_free(&inst);
+}
+END_TEST
+
 Suite *suite_remat(void)
 {
     Suite *s = suite_create("remat");
@@ -629,6 +645,7 @@ Suite *suite_remat(void)
     tcase_add_test(t, fetches_are_operators);
     tcase_add_test(t, copies_overlap_within_the_peak);
     tcase_add_test(t, staged_copies_run_beside_operators);
+    tcase_add_test(t, evicts_what_can_come_back);
     tcase_add_test(t, least_budget_is_met);
     tcase_add_test(t, revolve_policy_is_near_the_closed_form);
     tcase_add_test(t, training_graphs_are_solved_to_the_optimum);

@@ -42,20 +42,18 @@ static void make_monotone(RematResult *results, int32_t count)
             results[i].lower_bound = results[i - 1].lower_bound;
 }
 
-/* Evenly spaced from the top down to the least budget that a part of the time finds. */
-static bool choose_budgets(const RematInstance *inst, const RematOptions *options,
-                           int64_t *budgets, int32_t count, char err[REMAT_ERR])
+/* Evenly spaced from the top down to the least budget that a part of the time finds, with its schedule. */
+static bool choose_budgets(const RematInstance *inst, const RematOptions *options, int64_t *budgets,
+                           int32_t count, RematResult *least, char err[REMAT_ERR])
 {
     RematOptions o = *options;
-    RematResult least;
     int64_t top = options->budget > 0 ? options->budget : remat_input_peak(inst);
     o.time_limit_s *= 0.2;
     o.max_moves /= 5;
     o.progress = NULL;
-    if (!remat_min_budget(inst, &o, &least, err))
+    if (!remat_min_budget(inst, &o, least, err))
         return false;
-    int64_t bottom = least.peak < top ? least.peak : top;
-    remat_result_free(&least);
+    int64_t bottom = least->peak < top ? least->peak : top;
     for (int32_t i = 0; i < count; i++)
         budgets[i] = count > 1 ? top - (top - bottom) / (count - 1) * i : top;
     if (count > 1)
@@ -63,8 +61,9 @@ static bool choose_budgets(const RematInstance *inst, const RematOptions *option
     return true;
 }
 
+/* least: a schedule of the last budget. */
 static bool solve_all(const RematInstance *inst, const RematOptions *options, const int64_t *budgets,
-                      int32_t count, RematResult *results, char err[REMAT_ERR])
+                      int32_t count, const RematResult *least, RematResult *results, char err[REMAT_ERR])
 {
     double start = clock_seconds(), limit = options->time_limit_s;
     for (int32_t i = 0; i < count; i++) {
@@ -75,9 +74,11 @@ static bool solve_all(const RematInstance *inst, const RematOptions *options, co
             o.time_limit_s = left > 0.001 ? left / (count - i) : 0.001;
         }
         o.max_moves = options->max_moves > count ? options->max_moves / count : options->max_moves;
-        if (i > 0 && results[i - 1].feasible) {
-            o.start = results[i - 1].seq;
-            o.nstart = results[i - 1].n;
+        bool last = i > 0 && i == count - 1, follows = i > 0 && results[i - 1].feasible;
+        const RematResult *from = last ? least : follows ? &results[i - 1] : NULL;
+        if (from) {
+            o.start = from->seq;
+            o.nstart = from->n;
         }
         if (!remat_solve(inst, &o, &results[i], err))
             return false;
@@ -89,14 +90,16 @@ bool remat_pareto(const RematInstance *inst, const RematOptions *options, int32_
                   RematResult *results, char err[REMAT_ERR])
 {
     RematOptions o = *options;
+    RematResult least = {0};
     int64_t *budgets = RM_NEW(int64_t, count);
     memset(results, 0, sizeof *results * (size_t)count);
     o.time_limit_s *= 0.8;
     o.max_moves -= o.max_moves / 5;
-    bool ok = choose_budgets(inst, options, budgets, count, err) &&
-              solve_all(inst, &o, budgets, count, results, err);
+    bool ok = choose_budgets(inst, options, budgets, count, &least, err) &&
+              solve_all(inst, &o, budgets, count, &least, results, err);
     if (ok)
         make_monotone(results, count);
+    remat_result_free(&least);
     free(budgets);
     return ok;
 }
