@@ -6,11 +6,6 @@
 
 /* ---- dimensions ----------------------------------------------------------------- */
 
-static bool addresses(const KInst *in)
-{
-    return in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_INDEX;
-}
-
 static void remove_dim(Sched *s, int d)
 {
     for (int i = d; i + 1 < s->rank; i++)
@@ -30,7 +25,7 @@ static bool can_merge(const Sched *s, int d)
     if ((s->red >> d & 1) != (s->red >> (d + 1) & 1) || (s->apart >> d & 1))
         return false;
     for (uint32_t i = 0; i < s->n; i++)
-        if (addresses(&s->ins[i]) &&
+        if (k_addresses(&s->ins[i]) &&
             s->ins[i].stride[d] != s->ins[i].stride[d + 1] * s->extent[d + 1])
             return false;
     return true;
@@ -84,7 +79,7 @@ static void find_levels(Sched *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         const KInst *in = &s->ins[i];
-        for (int d = 0; d < s->rank && addresses(in); d++)
+        for (int d = 0; d < s->rank && k_addresses(in); d++)
             if (in->stride[d])
                 s->dep[i] |= 1u << d;
         for (int a = 0; a < k_nargs(in); a++) {

@@ -52,6 +52,11 @@ typedef struct {
 } KInst;
 static inline int k_nargs(const KInst *in) { return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM; }
 static inline bool k_reduces(const KInst *in) { return in->kind >= K_SUM && in->kind <= K_DEVIATION; }
+/* Do its strides matter? */
+static inline bool k_addresses(const KInst *in)
+{
+    return in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_INDEX;
+}
 
 /* Reference form of a BODY kernel: item i, integer parameters p, operands t. */
 typedef void BodyFn(int64_t i, const int64_t *p, const double *q, Tensor *t);

@@ -10,8 +10,7 @@ uint32_t kernel_dims_apart(const Kernel *k)
     for (int d = 0; d + 1 < k->rank; d++)
         for (uint32_t i = 0; i < k->nins && k->red >> d & k->red >> (d + 1) & 1; i++) {
             const KInst *in = &k->ins[i];
-            bool addresses = in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_INDEX;
-            if (addresses && in->stride[d] != in->stride[d + 1] * k->extent[d + 1])
+            if (k_addresses(in) && in->stride[d] != in->stride[d + 1] * k->extent[d + 1])
                 apart |= 1u << d;
         }
     return apart;

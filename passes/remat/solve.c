@@ -294,9 +294,9 @@ static void thin_out(Solver *s, int64_t moves)
 /* Until a schedule fits: rounds in which the limit follows the peak down, from the best schedule, thinned
  * out, as long as that goes further down, otherwise restarts; where one gets little nearer, sweeps at any
  * cost. How long a round takes has a heavy tail, so they are short and grow slowly; the first, shorter
- * still, sees whether what the sweeps came down to is a start for more. What they do does not depend on the
- * budget until they meet it: the search for the least budget meets every budget that a search for cost
- * meets. */
+ * still, sees whether what the sweeps came down to is a start for more. What they do depends on the budget
+ * only in when those sweeps come, so that the search for the least budget seldom misses one that a search for
+ * cost meets. */
 static void reach_budget(Solver *s)
 {
     enum { FIRST = 8, THIN = 12, LITTLE = 8 }; /* parts: of the patience, in moves; of the way */
