@@ -127,8 +127,8 @@ typedef struct { int64_t axis; double eps; } NormAttrs;
 
 /* cross_entropy logits, target(int) [, class weight] -> loss, lse: classes on `axis`; loss and lse
  * have that axis removed; loss is weighted, 0 where target == ignore.  negative: such targets count from the
- * end. */
-typedef struct { int64_t axis, ignore, has_ignore, negative; } CrossEntropyAttrs;
+ * end.  count > 0: there are so many classes, and logits behind them, of any value, are not seen. */
+typedef struct { int64_t axis, ignore, has_ignore, negative, count; } CrossEntropyAttrs;
 
 /* resample x, index[n,t], weight[n,t] {axis: AxisAttrs}: n elements along axis, each the sum over t
  * of weight * x[index]; an index < 0 adds nothing.  Tables are constants where x needs a gradient.

@@ -286,6 +286,14 @@ Val build_slice(Graph *g, Val a, int axis, int64_t start, int64_t len)
     return build(g, OP_slice, NULL, 1, &a, &at);
 }
 
+Val build_pad(Graph *g, Val a, int axis, int64_t size)
+{
+    const Type *t = val_type(g, a);
+    PadAttrs at = {.before.n = t->rank, .after.n = t->rank};
+    at.after.v[axis] = size - t->dim[axis];
+    return at.after.v[axis] == 0 ? a : build(g, OP_pad, NULL, 1, &a, &at);
+}
+
 Val build_concat(Graph *g, int n, const Val *v, int axis)
 {
     return n == 1 ? v[0] : build(g, OP_concat, NULL, n, v, &(AxisAttrs){axis});

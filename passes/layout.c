@@ -110,24 +110,16 @@ static Val product(Graph *g, const Node *n, Val data, Val weights)
     return n->nin > 2 && n->in[2].i ? build2(g, OP_add, y, n->in[2]) : y;
 }
 
-static Val pad_dim(Graph *g, Val v, int dim, int64_t more)
-{
-    int rank = val_type(g, v)->rank;
-    PadAttrs at = {.before.n = rank, .after.n = rank};
-    at.after.v[dim] = more;
-    return build(g, OP_pad, NULL, 1, &v, &at);
-}
-
 /* Channels of zeros, up to a multiple of `bytes`.  An image of one channel stays. */
 static void pad_channels(Graph *g, const Node *n, int bytes, Val *data, Val *weights)
 {
     const Type *x = val_type(g, *data);
     int64_t size = dtype_size[x->dt], unit = bytes > size ? bytes / size : 1, c = x->dim[x->rank - 1];
-    int64_t more = (unit - c % unit) % unit;
-    if (n->op != OP_conv || ((const ConvAttrs *)n->attr)->group > 1 || c == 1 || more == 0)
+    if (n->op != OP_conv || ((const ConvAttrs *)n->attr)->group > 1 || c == 1)
         return;
-    *data = pad_dim(g, *data, x->rank - 1, more);
-    *weights = pad_dim(g, *weights, 1, more);
+    c = (c + unit - 1) / unit * unit;
+    *data = build_pad(g, *data, x->rank - 1, c);
+    *weights = build_pad(g, *weights, 1, c);
 }
 
 static Val convolution(Layout *x, const Node *n, Val *in)

@@ -131,7 +131,7 @@ static Val cross_entropy(Graph *g, PassCtx *cx, Val out)
             target.dim[target.rank++] = t.dim[i];
     cx->info->target = graph_value(g, "target", target, VAL_INPUT);
     Val in[] = {x, cx->info->target};
-    Val each = build(g, OP_cross_entropy, "loss_each", 2, in, &(CrossEntropyAttrs){axis, -100, 1, 0});
+    Val each = build(g, OP_cross_entropy, "loss_each", 2, in, &(CrossEntropyAttrs){axis, -100, 1, 0, 0});
     Val ignored = build2(g, OP_equal, cx->info->target, build_scalar(g, DT_I64, -100));
     Val valid = build_cast(g, build1(g, OP_not, ignored), t.dt);
     uint32_t axes = (1u << target.rank) - 1;

@@ -14,7 +14,7 @@ static Val minus_cross_entropy(Rewrite *rw, const Node *n, Val x, Val t, int64_t
         if (i != axis)
             rest.dim[rest.rank++] = val_type(g, x)->dim[i];
     Val in[] = {x, build_reshape(g, t, rest.rank, rest.dim)}, out[2] = {{0}};
-    build_n(g, OP_cross_entropy, n->name, 2, in, &(CrossEntropyAttrs){axis, 0, 0, negative}, 2, out);
+    build_n(g, OP_cross_entropy, n->name, 2, in, &(CrossEntropyAttrs){axis, 0, 0, negative, 0}, 2, out);
     return build1(g, OP_neg, out[0]);
 }
 

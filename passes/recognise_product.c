@@ -85,16 +85,6 @@ static Val factor_value(Rewrite *rw, const Factor *f, DType dt, double *scale)
     return build_reshape(g, build_cast(g, v, dt), 4, f->dim);
 }
 
-/* The last dimension filled up to `size` with zeros, which change no score and no other sum. */
-static Val filled_up(Graph *g, Val v, int64_t size)
-{
-    const Type *t = val_type(g, v);
-    int last = t->rank - 1;
-    PadAttrs at = {.before.n = t->rank, .after.n = t->rank};
-    at.after.v[last] = size - t->dim[last];
-    return at.after.v[last] == 0 ? v : build(g, OP_pad, NULL, 1, &v, &at);
-}
-
 /* ---- the form -------------------------------------------------------------------------------- */
 
 /* Queries, keys, values.  Queries have all rows of f->shape, however they are grouped.  shared[i]:
@@ -161,7 +151,8 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
     f->at.layout.n = 4;
     int64_t key = x[1].dim[3], value = x[2].dim[3];
     for (int i = 0; i < 3; i++) {
-        in[i] = filled_up(g, factor_value(rw, &x[i], dt, &scale[i]), key > value ? key : value);
+        Val v = factor_value(rw, &x[i], dt, &scale[i]);
+        in[i] = build_pad(g, v, val_type(g, v)->rank - 1, key > value ? key : value); /* changes no sum */
         f->at.layout.v[i] = x[i].layout < 0 ? 0 : x[i].layout;
     }
     if (f->row_scale.i)

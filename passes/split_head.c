@@ -11,7 +11,11 @@
 #include "../ir/attrs.h"
 #include "rewrite.h"
 
-enum { ROW_UNIT = 16 }; /* blocks are multiples */
+enum {
+    ROW_UNIT = 16,    /* blocks are multiples */
+    COLUMN_UNIT = 16, /* bytes of a row, that products on a GPU's tensor cores read it together */
+    FEW_ROWS = 256    /* of which such products are not worth the copies of weights and their gradient */
+};
 
 typedef struct {
     Graph *g;
@@ -76,6 +80,17 @@ static bool readers(const Head *h, Val v, const Node **n, int *count, int max)
     return true;
 }
 
+/* Columns of logits that there should be, those behind the classes being of zeros: on a GPU, where a product
+ * with rows that are no multiples of COLUMN_UNIT takes several times as long. */
+static int64_t columns(const Head *h)
+{
+    const Type *t = val_type(h->g, h->logits->out[0]);
+    const MatmulAttrs *at = h->logits->attr;
+    int64_t unit = COLUMN_UNIT / dtype_size[val_type(h->g, h->logits->in[0])->dt], n = t->dim[1];
+    bool rounds = at->tf32 || dtype_is_half(t->dt);
+    return h->device->capability && rounds && h->rows >= FEW_ROWS ? (n + unit - 1) / unit * unit : n;
+}
+
 /* Large, and larger than the gradient of the weights, which has to be whole where it accumulates. */
 static bool worth(const Head *h)
 {
@@ -125,7 +140,8 @@ static bool find(Head *h, const Node *loss)
         val_type(g, h->logits->in[0])->rank != 2 || val_type(g, h->logits->in[1])->rank != 2)
         return false;
     h->rows = val_type(g, h->logits->in[0])->dim[0];
-    if (h->rows * t->dim[t->rank - 1] != type_count(t) || !worth(h) ||
+    bool apart = columns(h) != val_type(g, h->logits->out[0])->dim[1];
+    if (h->rows * t->dim[t->rank - 1] != type_count(t) || !(worth(h) || apart) ||
         !readers(h, h->logits->out[0], n, &count, 2) || count != 2)
         return false;
     h->slope = n[n[0] == loss];
@@ -144,7 +160,7 @@ static Val flat(Graph *g, Val v, int64_t rows) { return build_reshape(g, v, 1, &
 /* Rows of a block; blocks are of about equal size. */
 static int64_t block_rows(const Head *h)
 {
-    int64_t count = h->rows / h->device->head_rows;
+    int64_t count = worth(h) ? h->rows / h->device->head_rows : 1;
     if (h->asked > 0)
         return h->asked;
     int64_t each = (h->rows + count - 1) / count;
@@ -158,26 +174,38 @@ static void set_split(Graph *g, Val made, SplitBy by, int64_t block)
     n->split = (Split){by, block};
 }
 
+/* The second factor of a product, with so many classes: columns of its result, or terms of its sums. */
+static Val with_classes(Graph *g, const Node *product, int64_t count, bool columns)
+{
+    const MatmulAttrs *at = product->attr;
+    return build_pad(g, product->in[1], columns != (at->tb != 0), count);
+}
+
 /* They as one group. */
 static Parts build_head(const Head *h)
 {
     Graph *g = h->g;
     CrossEntropyAttrs at = *(const CrossEntropyAttrs *)h->loss->attr;
+    int64_t classes = val_type(g, h->logits->out[0])->dim[1], wide = columns(h);
     at.axis = 1;
+    at.count = wide > classes ? classes : 0;
     Val x = h->logits->in[0], out[2] = {{0}};
     Val target = flat(g, h->loss->in[1], h->rows), given = flat(g, h->slope->in[0], h->rows);
-    Val weight = h->loss->nin > 2 ? h->loss->in[2] : (Val){0};
+    Val weight = h->loss->nin > 2 ? build_pad(g, h->loss->in[2], 0, wide) : (Val){0};
+    Val w = with_classes(g, h->logits, wide, true), w_of_dx = w;
+    if (h->dx && h->dx->in[1].i != h->logits->in[1].i)
+        w_of_dx = with_classes(g, h->dx, wide, false);
     uint32_t first = g->nnodes;
-    Val logits = build(g, OP_matmul, h->logits->name, 2, h->logits->in, h->logits->attr);
-    Val wide = build_cast(g, logits, val_type(g, h->loss->in[0])->dt);
-    build_n(g, OP_cross_entropy, h->loss->name, h->loss->nin, (Val[]){wide, target, weight}, &at, 2, out);
+    Val logits = build(g, OP_matmul, h->logits->name, 2, (Val[]){x, w}, h->logits->attr);
+    Val scores = build_cast(g, logits, val_type(g, h->loss->in[0])->dt);
+    build_n(g, OP_cross_entropy, h->loss->name, h->loss->nin, (Val[]){scores, target, weight}, &at, 2, out);
     Val slope = build(g, OP_cross_entropy_bwd, NULL, h->slope->nin,
-                      (Val[]){given, wide, target, out[1], weight}, &at);
+                      (Val[]){given, scores, target, out[1], weight}, &at);
     slope = build_cast(g, slope, val_type(g, x)->dt);
     Val factor[] = {h->weight_first ? x : slope, h->weight_first ? slope : x};
     Parts p = {.loss = out[0]};
     if (h->dx)
-        p.dx = build(g, OP_matmul, NULL, 2, (Val[]){slope, h->dx->in[1]}, h->dx->attr);
+        p.dx = build(g, OP_matmul, NULL, 2, (Val[]){slope, w_of_dx}, h->dx->attr);
     if (h->dw)
         p.dw = build(g, OP_matmul, NULL, 2, factor, h->dw->attr);
     if (g->diag->failed)
@@ -190,6 +218,7 @@ static Parts build_head(const Head *h)
         set_split(g, p.dx, SPLIT_ROWS, block_rows(h));
     if (h->dw)
         set_split(g, p.dw, SPLIT_SUM, block_rows(h));
+    p.dw = build_slice(g, p.dw, h->weight_first, 0, classes);
     const Type *t = val_type(g, h->loss->out[0]);
     p.loss = build_reshape(g, p.loss, t->rank, t->dim);
     return p;

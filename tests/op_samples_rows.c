@@ -326,7 +326,8 @@ static void cross_entropy(Sample *s)
 {
     s->empty = false;
     Type t = sample_shape(s, 1, 3);
-    int axis = sample_int(s, 0, t.rank - 1), classes = (int)t.dim[axis];
+    int axis = sample_int(s, 0, t.rank - 1), all = (int)t.dim[axis];
+    int classes = sample_chance(s, 70) ? all : sample_int(s, 1, all);
     Type rest = {.dt = s->dt};
     for (int i = 0; i < t.rank; i++)
         if (i != axis)
@@ -342,7 +343,8 @@ static void cross_entropy(Sample *s)
         sample_reals(s, type_make(s->dt, 1, &t.dim[axis]), 0.5, 2);
         s->g.vals[s->in[s->nin - 1].i].kind = VAL_INPUT; /* class weights are not learnt */
     }
-    sample_build(s, &(CrossEntropyAttrs){axis, 0, sample_chance(s, 50), negative});
+    int64_t count = classes < all ? classes : 0;
+    sample_build(s, &(CrossEntropyAttrs){axis, 0, sample_chance(s, 50), negative, count});
 }
 
 /* ---- random, optimizers -------------------------------------------------------------- */

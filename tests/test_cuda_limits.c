@@ -3,8 +3,10 @@
 #include "codegen/codegen.h"
 #include "command.h"
 #include "conv_samples.h"
+#include "ir/attrs.h"
 #include "on_cuda.h"
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,6 +223,38 @@ START_TEST(rates_without_clocks)
 }
 END_TEST
 
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Ten classes are sixteen on a GPU, of which the last six are not seen: the same training. */
+START_TEST(odd_classes)
+{
+    static const char text[] =
+        "graph {\n  input %x: f32[256,8]\n  input %t: i64[256] as \"target\"\n  param %v: f32[8,8]\n"
+        "  param %w: f32[8,10]\n  %a: f32[256,8] = matmul %x, %v\n  %y: f32[256,10] = matmul %a, %w\n"
+        "  %l: f32[256], %e: f32[256] = cross_entropy %y, %t {axis=1}\n"
+        "  %s: f32[] = reduce_sum %l {axes=[0], keepdims=0}\n  output %s\n}\n";
+    enum { STEPS = 3 };
+    double loss[2][STEPS];
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        int padded = 0;
+        step_init(&s);
+        s.device = i ? &cuda_device : NULL;
+        s.opt.precision = PRECISION_BF16;
+        ck_assert_msg(step_compile_text(&s, text, &(Init){INIT_NORMAL, 0.5}), "%s", s.diag.msg);
+        for (uint32_t k = 0; k < s.g.norder; k++) {
+            const Node *n = &s.g.nodes[s.g.order[k].i];
+            padded += n->op == OP_cross_entropy && ((const CrossEntropyAttrs *)n->attr)->count == 10;
+        }
+        ck_assert_int_eq(padded, i);
+        step_run(&s, NULL, STEPS, loss[i]);
+        step_free(&s);
+    }
+    for (int i = 0; i < STEPS; i++)
+        ck_assert_double_eq_tol(loss[0][i], loss[1][i], 1e-4 * fabs(loss[0][i]));
+}
+END_TEST
+
 Suite *suite_cuda_limits(void)
 {
     Suite *s = suite_create("cuda_limits");
@@ -237,6 +271,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_test(t, any_thread_may_run_a_step);
         tcase_add_test(t, an_old_compiler_is_told_more);
         tcase_add_test(t, rates_without_clocks);
+        tcase_add_test(t, odd_classes);
     }
     suite_add_tcase(s, t);
     return s;

@@ -58,7 +58,7 @@ static bool import_softmax_cross_entropy(OnnxNode *n)
     if (in_type(n, 0)->rank < 2)
         return fail(n->x->d, "scores need a class dimension");
     TRY(build_n(g, OP_cross_entropy, NULL, has_in(n, 2) ? 3 : 2, n->in,
-                &(CrossEntropyAttrs){1, ig.ignore, ig.has_ignore, 0}, 2, out));
+                &(CrossEntropyAttrs){1, ig.ignore, ig.has_ignore, 0, 0}, 2, out));
     TRY(reduce_loss(n, out[0], weights));
     if (has_out(n, 1))
         n->out[1] = build(g, OP_log_softmax, NULL, 1, n->in, &(AxisAttrs){1});

@@ -1,10 +1,17 @@
 /* loss.c -- softmax cross-entropy from logits and integer targets, and its gradient. */
 #include "common.h"
+#include <math.h>
 #include <string.h>
 
 static const AttrDef ce_attrs[] = {
     ATTR(CrossEntropyAttrs, axis, AT_I64, 1), ATTR(CrossEntropyAttrs, ignore, AT_I64, 0),
-    ATTR(CrossEntropyAttrs, has_ignore, AT_I64, 0), ATTR(CrossEntropyAttrs, negative, AT_I64, 0)};
+    ATTR(CrossEntropyAttrs, has_ignore, AT_I64, 0), ATTR(CrossEntropyAttrs, negative, AT_I64, 0),
+    ATTR(CrossEntropyAttrs, count, AT_I64, 0)};
+
+static int64_t class_count(const CrossEntropyAttrs *at, const Type *logits)
+{
+    return at->count ? at->count : logits->dim[at->axis];
+}
 
 static Type without_axis(const Type *t, int64_t axis)
 {
@@ -24,6 +31,8 @@ static bool classes_valid(const Graph *g, const Node *n, int logits, int weight,
     TRY(axis_valid(n, at->axis, x->rank, d));
     if (!dtype_is_float(x->dt) || dtype_is_float(t->dt) || t->dt == DT_BOOL)
         return fail(d, "cross_entropy: logits %s, target %s", type_str(x, a), type_str(t, b));
+    if (at->count < 0 || at->count > x->dim[at->axis])
+        return fail(d, "cross_entropy: %lld classes in logits %s", (long long)at->count, type_str(x, a));
     *rest = without_axis(x, at->axis);
     if (!type_same_shape(rest, t))
         return fail(d, "cross_entropy: logits %s need a target of shape %s, not %s",
@@ -54,15 +63,20 @@ static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits, int
     along[at->axis] = 1;
     k_space(k, x, axis);
     Classes c = {.x = k_load(k, logits, x)};
+    int index = k_index(k, along, 0);
+    if (class_count(at, x) < x->dim[at->axis]) {
+        int seen = k_expr(k, &op_less.expr, KT_INT, index, k_const(k, KT_INT, (double)at->count), 0, 0, 0);
+        c.x = k_expr(k, &op_where.expr, KT_REAL, seen, c.x, k_const(k, KT_REAL, -INFINITY), 0, 0);
+    }
     int t = k_load_keep(k, target, axis);
     int class = t;
     if (at->negative) {
         int below = k_expr(k, &op_less.expr, KT_INT, t, k_const(k, KT_INT, 0), 0, 0, 0);
-        int count = k_const(k, KT_INT, (double)x->dim[at->axis]);
+        int count = k_const(k, KT_INT, (double)class_count(at, x));
         class = k_expr(k, &op_where.expr, KT_INT, below,
                        k_expr(k, &op_add.expr, KT_INT, t, count, 0, 0, 0), t, 0, 0);
     }
-    c.hit = k_expr(k, &op_equal.expr, KT_INT, k_index(k, along, 0), class, 0, 0, 0);
+    c.hit = k_expr(k, &op_equal.expr, KT_INT, index, class, 0, 0, 0);
     c.weight = k_const(k, KT_REAL, 1);
     if (has_in(n, weight)) {
         int w = k_expr(k, &op_where.expr, KT_REAL, c.hit, k_load_at(k, weight, 0, along),
