@@ -4,6 +4,7 @@
  * views and flags; it never reorders floating-point additions. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
+#include <stdlib.h>
 #include <string.h>
 
 static Val rule_copy(Rewrite *rw, const Node *n)
@@ -108,8 +109,8 @@ static Val swapped(Rewrite *rw, Val v)
     for (int i = 0; i < perm->n - 2; i++)
         if (perm->v[i] != i)
             return none();
-    if (perm->n < 2 || perm->v[perm->n - 1] != perm->n - 2 ||
-        x->dim[perm->n - 2] != *columns || x->dim[perm->n - 1] != *rows)
+    if (perm->n < 2 || perm->v[perm->n - 1] != perm->n - 2 || x->dim[perm->n - 2] != *columns ||
+        x->dim[perm->n - 1] != *rows)
         return none();
     *columns = *rows;
     *rows = x->dim[perm->n - 2];
@@ -300,11 +301,15 @@ static Val rule_uniform(Rewrite *rw, const Node *n)
 
 /* ---- sums of slice gradients that tile the whole: a concatenation -------------------- */
 
-enum { TILES_MAX = 64 };
+enum { SUMS_MAX = 4096 }; /* additions in a row: as many as a recurrence has steps */
 typedef struct {
-    Val part[TILES_MAX];
-    int64_t start[TILES_MAX], len[TILES_MAX];
-    int n, axis, sums; /* sums: additions looked at */
+    Val part;
+    int64_t start;
+} Tile;
+typedef struct {
+    Tile *tile; /* NULL: they are counted */
+    int n, axis, sums;
+    int64_t covered;
 } Tiles;
 
 static bool add_tile(const Rewrite *rw, Tiles *t, const Node *n)
@@ -321,43 +326,54 @@ static bool add_tile(const Rewrite *rw, Tiles *t, const Node *n)
             axis = d;
         }
     }
-    if (axis < 0 || (t->n && axis != t->axis) || t->n == TILES_MAX)
+    if (axis < 0 || (t->n && axis != t->axis))
         return false;
+    if (t->tile)
+        t->tile[t->n] = (Tile){n->in[0], at->start.v[axis]};
     t->axis = axis;
-    int i = t->n++;
-    for (; i > 0 && t->start[i - 1] > at->start.v[axis]; i--) { /* keep them sorted */
-        t->part[i] = t->part[i - 1];
-        t->start[i] = t->start[i - 1];
-        t->len[i] = t->len[i - 1];
-    }
-    t->part[i] = n->in[0];
-    t->start[i] = at->start.v[axis];
-    t->len[i] = x->dim[axis];
+    t->covered += x->dim[axis];
+    t->n++;
     return true;
 }
 
-static bool collect_tiles(const Rewrite *rw, Tiles *t, Val v)
+static bool collect_tiles(const Rewrite *rw, Tiles *t, const Node *sum)
 {
-    const Node *n = graph_def(rw->g, v);
-    if (!n || !rewrite_once(rw, v))
-        return false;
-    if (n->op == OP_add) /* more parts than there may be: long chains of sums are left alone */
-        return t->sums++ < TILES_MAX && collect_tiles(rw, t, n->in[0]) && collect_tiles(rw, t, n->in[1]);
-    return n->op == OP_slice_bwd && add_tile(rw, t, n);
+    bool ok = t->sums++ < SUMS_MAX;            /* what is longer is left alone */
+    for (int deeper = 0; deeper < 2; deeper++) /* one that is no tile ends it before the walk down */
+        for (int i = 0; ok && i < 2; i++) {
+            const Node *n = graph_def(rw->g, sum->in[i]);
+            if (deeper && n->op == OP_add)
+                ok = collect_tiles(rw, t, n);
+            else if (!deeper)
+                ok = n && rewrite_once(rw, sum->in[i]) &&
+                     (n->op == OP_add || (n->op == OP_slice_bwd && add_tile(rw, t, n)));
+        }
+    return ok;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const Tile *x = a, *y = b;
+    return (x->start > y->start) - (x->start < y->start);
 }
 
 static Val rule_tiles(Rewrite *rw, const Node *n)
 {
+    Graph *g = rw->g;
     Tiles t = {.n = 0};
-    if (n->op != OP_add || !collect_tiles(rw, &t, n->in[0]) || !collect_tiles(rw, &t, n->in[1]))
+    if (n->op != OP_add || !collect_tiles(rw, &t, n) || t.covered != val_type(g, n->out[0])->dim[t.axis])
         return none();
+    t = (Tiles){.tile = NEW(g->arena, Tile, t.n)};
+    collect_tiles(rw, &t, n);
+    qsort(t.tile, (size_t)t.n, sizeof *t.tile, by_start);
+    Val *part = NEW(g->arena, Val, t.n);
     int64_t at = 0;
-    for (int i = 0; i < t.n; at += t.len[i++])
-        if (t.start[i] != at)
+    for (int i = 0; i < t.n; at += val_type(g, part[i++])->dim[t.axis]) {
+        part[i] = t.tile[i].part;
+        if (t.tile[i].start != at)
             return none();
-    if (at != val_type(rw->g, n->out[0])->dim[t.axis])
-        return none();
-    return build_concat(rw->g, t.n, t.part, t.axis);
+    }
+    return build_concat(g, t.n, part, t.axis);
 }
 
 /* The largest of what a ReLU makes is what it makes of the largest: the rest need not be kept for its
@@ -372,10 +388,24 @@ static Val rule_relu_pooled(Rewrite *rw, const Node *n)
 }
 
 static Rule *const rules[] = {
-    rule_copy, rule_neutral, rule_cast, rule_neg, rule_reshape, rule_transpose,
-    rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
-    rule_matmul_batch_sum, rule_slice, rule_conv_positions, rule_expand_operand, rule_uniform,
-    rule_tiles, rule_relu_pooled, NULL,
+    rule_copy,
+    rule_neutral,
+    rule_cast,
+    rule_neg,
+    rule_reshape,
+    rule_transpose,
+    rule_transpose_view,
+    rule_matmul_transpose,
+    rule_matmul_rows,
+    rule_matmul_flatten,
+    rule_matmul_batch_sum,
+    rule_slice,
+    rule_conv_positions,
+    rule_expand_operand,
+    rule_uniform,
+    rule_tiles,
+    rule_relu_pooled,
+    NULL,
 };
 
 bool pass_simplify(Graph *g, PassCtx *cx) { return rewrite_run(g, cx->tmp, rules, true, &cx->changed); }

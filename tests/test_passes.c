@@ -305,6 +305,40 @@ START_TEST(long_chain)
 }
 END_TEST
 
+/* The gradients of all steps of a recurrence are one concatenation, however many there are. */
+START_TEST(long_recurrence)
+{
+    enum { STEPS = 200 };
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    fprintf(f,
+            "graph {\n input %%x: f32[%d,2]\n param %%w: f32[2,2]\n param %%v: f32[2,2]\n"
+            " %%a: f32[%d,2] = matmul %%x, %%w\n %%y0: f32[1,2] = slice %%a {start=[0,0], step=[1,1], "
+            "size=[1,2]}\n",
+            STEPS, STEPS);
+    for (int i = 1; i < STEPS; i++)
+        fprintf(f,
+                " %%s%d: f32[1,2] = slice %%a {start=[%d,0], step=[1,1], size=[1,2]}\n"
+                " %%h%d: f32[1,2] = matmul %%y%d, %%v\n %%z%d: f32[1,2] = add %%h%d, %%s%d\n"
+                " %%y%d: f32[1,2] = tanh %%z%d\n",
+                i, i, i, i - 1, i, i, i, i, i);
+    fprintf(f, " output %%y%d\n}\n# >>> loss,autodiff,optimize,simplify loss=mse\n", STEPS - 1);
+    fclose(f);
+    Golden s;
+    int parts = 0;
+    ck_assert_msg(golden_parse(&s, text, false) && golden_run(&s, text, false), "%s", s.diag.msg);
+    for (uint32_t k = 0; k < s.g.norder; k++) {
+        const Node *n = &s.g.nodes[s.g.order[k].i];
+        ck_assert_int_ne(n->op, OP_slice_bwd);
+        parts += n->op == OP_concat ? n->nin : 0;
+    }
+    ck_assert_int_eq(parts, STEPS);
+    golden_free(&s);
+    free(text);
+}
+END_TEST
+
 /* ---- order of passes ----------------------------------------------------------------- */
 
 START_TEST(every_pass_is_found)
@@ -331,6 +365,7 @@ Suite *suite_passes(void)
     tcase_add_loop_test(t, loss_values, LOSS_CE, LOSS_NONE);
     tcase_add_loop_test(t, without_a_pass, 0, 6);
     tcase_add_loop_test(t, long_chain, 0, (int)(sizeof chains / sizeof *chains));
+    tcase_add_test(t, long_recurrence);
     tcase_add_test(t, every_pass_is_found);
     suite_add_tcase(s, t);
     return s;
