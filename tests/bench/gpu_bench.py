@@ -2,7 +2,8 @@
 """Training steps on a GPU, ckc beside PyTorch: networks of step_bench.py at sizes for a GPU, bf16 and AdamW.
 
     gpu_bench.py export FOLDER [--rows NAME,...]    # ROW.onnx without matrices, which --init draws; needs no GPU
-    gpu_bench.py run FOLDER [--rows NAME,...] [--ckc PROGRAM] [--precision bf16] [--steps N] [--json FILE]
+    gpu_bench.py run FOLDER [--rows NAME,...] [--modes eager,compile] [--ckc PROGRAM] [--precision bf16] [--steps N]
+                            [--json FILE]
 
 Every row runs eager and compiled by PyTorch (autocast, fused AdamW, images channels-last) and by ckc: medians of ms per
 step, and bytes (max_memory_allocated; the arena).  ckc chooses algorithms and measures with nothing beside it; PyTorch
@@ -97,10 +98,10 @@ class TorchStep:
         self.optimizer.step()
 
 
-def serve(name, precision, steps):
-    """Warms both modes up, says so, and times them when it is told to."""
+def serve(name, precision, modes, steps):
+    """Warms the modes up, says so, and times them when it is told to."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
-    made = {mode: TorchStep(ROWS[name], precision, mode == "compile") for mode in ("eager", "compile")}
+    made = {mode: TorchStep(ROWS[name], precision, mode == "compile") for mode in modes}
     errors = {}
     for mode, step in made.items():
         try:
@@ -159,7 +160,8 @@ def ckc(program, path, name, precision, steps):
 
 
 def run(args, rows):
-    me = [sys.executable, os.path.abspath(__file__), "serve", args.precision, "--steps", str(args.steps), "--rows"]
+    me = [sys.executable, os.path.abspath(__file__), "serve", args.precision, "--steps", str(args.steps),
+          "--modes", args.modes, "--rows"]
     servers, waiting = {}, list(rows)
     ready = set()
 
@@ -204,6 +206,7 @@ def main():
     p.add_argument("what", choices=["export", "run", "serve"])
     p.add_argument("folder")  # serve: the precision
     p.add_argument("--rows", default=",".join(ROWS))
+    p.add_argument("--modes", default="eager,compile")
     p.add_argument("--ckc", default=os.path.join(HERE, "..", "..", "build", "release", "ckc"))
     p.add_argument("--precision", default="bf16")
     p.add_argument("--steps", type=int, default=15)
@@ -213,7 +216,7 @@ def main():
     if args.what == "export":
         export(rows, args.folder)
     elif args.what == "serve":
-        serve(rows[0], args.folder, args.steps)
+        serve(rows[0], args.folder, args.modes.split(","), args.steps)
     else:
         run(args, rows)
 
