@@ -7,6 +7,9 @@ enum {
     THREADS = 256,
     STAGES = 3,
     WIDE_BYTES = 16,
+    STRIP = 4,
+    ROW_TAPS = 8,
+    ROW_VALUES = 40, /* of taps and channels, in a thread's registers */
     SLICE_BYTES = 32 << 10,
     FLUSH = 4096,
     WHOLE = 64, /* places of a part: steps */
@@ -33,6 +36,8 @@ typedef struct {
     int64_t wide;            /* channels stored together */
     int64_t copy, copy_rows; /* and read: of what is gathered, of the result's gradient */
     int64_t lanes;           /* direct: threads along the channels */
+    int64_t strip, strips;   /* places of a thread, along the last dimension; so many strips */
+    int64_t row_taps;        /* of a row of the window at a time */
 } Conv;
 
 /* ---- shape -------------------------------------------------------------------------------- */
@@ -150,12 +155,24 @@ static void choose_lanes(Conv *c)
     int64_t made = c->groups * c->rows * (c->kind == WEIGHTS ? c->channels : 1);
     c->copy = c->rows * c->channels > 1 ? 1 : c->copy < c->wide ? c->copy : c->wide;
     c->copy = c->kind == WEIGHTS && c->copy_rows < c->copy ? c->copy_rows : c->copy;
+    while (c->copy > 1 && c->copy * c->row_taps > ROW_VALUES)
+        c->copy /= 2;
     for (c->lanes = 1; c->lanes < WARP && c->lanes * c->copy < made;)
         c->lanes *= 2;
     while (c->lanes > 1 && slice_bytes(c, c->lanes, c->copy) > SLICE_BYTES)
         c->lanes /= 2;
     while (c->copy > 1 && slice_bytes(c, c->lanes, c->copy) > CUDA_SHARED_LEAST)
         c->copy /= 2;
+}
+
+/* Places that follow one another, and taps of a row: with gradients of data multiples of the stride, so that
+ * the text knows who meets whom; few enough for a thread's registers. */
+static void choose_strip(Conv *c, const Kernel *k)
+{
+    int64_t taps = k->p[8], s = c->kind == DATA ? k->p[11] : 1, last = c->kind == DATA ? k->p[2] : k->p[5];
+    c->strip = STRIP < s ? s : STRIP / s * s;
+    c->row_taps = taps <= ROW_TAPS ? taps : ROW_TAPS < s ? s : ROW_TAPS / s * s;
+    c->strips = c->all / last * ceil_div(last, c->strip);
 }
 
 /* Bytes of a line of a tile. */
@@ -196,8 +213,10 @@ static bool conv_of(Conv *c, const Kernel *k)
     if (c->direct) {
         c->wide = widest(k, c->groups, c->kind == WEIGHTS ? dtype_size[c->dt] : dtype_size[c->out]);
         c->copy = c->copy_rows = widest(k, c->groups, dtype_size[c->dt]);
+        choose_strip(c, k);
         choose_lanes(c);
-        split_slices(c, slices_of(c), 8 * (THREADS / c->lanes));
+        c->places = c->strips;
+        split_slices(c, slices_of(c), 2 * (THREADS / c->lanes));
     } else {
         choose_tile(c);
         split_tiles(c);
@@ -249,7 +268,7 @@ static unsigned shared_bytes(const Conv *c)
 static CudaLaunch direct_launch(const Conv *c)
 {
     int64_t pairs = c->groups * c->rows * c->channels, side = THREADS / c->lanes, slices = slices_of(c);
-    int64_t blocks = ceil_div(c->all, side), most = ceil_div(FLAT_BLOCKS, slices);
+    int64_t blocks = ceil_div(c->strips, side), most = ceil_div(FLAT_BLOCKS, slices);
     int64_t weights = c->taps * c->channels * c->lanes * c->copy;
     CudaLaunch l = {.n = 1};
     l.phase[0] = (CudaPhase){(unsigned)(slices * (blocks < most ? blocks : most)), THREADS,
@@ -298,7 +317,8 @@ static void define_conv(const Writer *w, const Conv *c)
                   {"CONV_SPLITS", c->splits}, {"CONV_CHUNK", c->chunk},
                   {"CONV_FLUSH", FLUSH},      {"CONV_WIDE", c->wide},
                   {"CONV_STAGES", STAGES},    {"CONV_COPY_ROWS", c->copy_rows},
-                  {"CONV_LANES", c->lanes}};
+                  {"CONV_LANES", c->lanes},   {"CONV_STRIP", c->strip},
+                  {"CONV_ROW_TAPS", c->row_taps}};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         text_int(w, number[i].name, number[i].v);
     text_define(w, "CONV_JUMP", "%" PRId64 ", %" PRId64 ", %" PRId64, c->jump[0], c->jump[1], c->jump[2]);

@@ -34,6 +34,12 @@ static const Shape shapes[] = {
     {1, 48, 48, 48, FLAT(6, 5, 1, 2, 1)}, /* in several rounds of taps */
     {1, 64, 64, 1, FLAT(16, 3, 1, 1, 1)}, /* channels of a tap in whole steps */
     {5, 4, 4, 1, FLAT(60, 1, 1, 0, 1)},   /* sums over so many places that parts are flushed */
+    {2, 16, 16, 16, FLAT(13, 7, 1, 3, 1)}, /* strips of places that are inside, and some at the edges */
+    {1, 8, 8, 8, FLAT(17, 3, 3, 1, 1)},    /* and with strides and dilations of all kinds */
+    {1, 8, 8, 8, FLAT(21, 4, 5, 1, 1)},
+    {1, 8, 8, 8, FLAT(14, 3, 1, 2, 2)},
+    {1, 8, 8, 8, FLAT(15, 3, 2, 2, 3)},
+    {1, 8, 8, 8, FLAT(13, 9, 2, 4, 1)}, /* more taps in a row than there are registers for */
     {1, 8, 8, 8, LINE(10, 5000, 1, 2500, 1)}, /* depthwise, of so many taps that shared memory has fewer */
     {1, 4, 4, 4, LINE(4, 26000, 1, 13000, 1)}, /* channels, or none */
     /* 64 rows and 128 in products of warpgroups */

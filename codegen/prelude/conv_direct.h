@@ -1,20 +1,42 @@
 /* conv_direct.h -- convolutions of few channels a group (depthwise) for CUDA.
  *
- * Pasted behind conv.h.  A thread has CONV_COPY channels of a place, or of depthwise weights: CONV_LANES
- * threads have a slice of the channels, and the others of a block other places.  Weights: a block has a slice
- * and a part of the places, and sums CONV_SUMS taps at a time; a second phase adds the parts in order. */
+ * Pasted behind conv.h.  A thread has CONV_COPY channels, or pairs of them, of CONV_STRIP places that follow one
+ * another along the last dimension: for CONV_ROW_TAPS taps of a row of the window it reads what they meet once.
+ * CONV_LANES threads have a slice of the channels, and the others of a block other strips.  Weights: a block has
+ * a slice and a part of the strips; a second phase adds the parts in order. */
 
 #define CONV_ALL ((int)(CONV_DATA ? P19 : P18)) /* channels of what is read */
 #define CONV_MADE ((int)(CONV_DATA ? P18 : P19))
 #define CONV_PAIRS ((int)(P19 * P20))
-#define CONV_SUMS (CONV_TAPS < 9 ? CONV_TAPS : 9)
 #define CONV_SLICE (CONV_LANES * CONV_COPY) /* channels, or pairs of them */
 #define CONV_SLICES ((CONV_MADE + CONV_SLICE - 1) / CONV_SLICE)
-#define CONV_SIDE_BY_SIDE (256 / CONV_LANES) /* places of a block at a time */
+#define CONV_SIDE_BY_SIDE (256 / CONV_LANES) /* strips of a block at a time */
+#define CONV_WIDTH ((int)(CONV_DATA ? P2 : P5)) /* of what is made, or of the result's gradient; of what is read: */
+#define CONV_FROM ((int)(CONV_DATA ? P5 : P2))
+#define CONV_STRIPS ((CONV_WIDTH + CONV_STRIP - 1) / CONV_STRIP)
+#define CONV_ALL_STRIPS ((int)P22 * (CONV_OUT_PLANE / CONV_WIDTH) * CONV_STRIPS)
+#define CONV_ROW_CHUNKS (((int)P8 + CONV_ROW_TAPS - 1) / CONV_ROW_TAPS)
+/* Columns that a strip meets, from the first: data's from the last, so that taps are in order. */
+#define CONV_LOWEST (CONV_DATA ? -(((CONV_ROW_TAPS - 1) * (int)P17 + (int)P11 - 1) / (int)P11) : 0)
+#define CONV_HIGHEST                                                                         \
+    (CONV_DATA ? (CONV_STRIP - 1 + (int)P14) / (int)P11                                      \
+               : (CONV_STRIP - 1) * (int)P11 + (CONV_ROW_TAPS - 1) * (int)P17)
+#define CONV_COLUMNS (CONV_HIGHEST - CONV_LOWEST + 1)
 
 typedef struct __attribute__((aligned(sizeof(CONV_T) * CONV_COPY))) {
     CONV_T v[CONV_COPY];
 } AT(Channels);
+
+typedef struct {
+    int image, z, y, x; /* of its first place */
+} AT(Strip);
+
+FN AT(Strip) AT(strip)(int i)
+{
+    int line = i / CONV_STRIPS, h = (int)(CONV_DATA ? P1 : P4), lines = CONV_OUT_PLANE / CONV_WIDTH;
+    AT(Strip) s = {line / lines, line % lines / h, line % lines % h, i % CONV_STRIPS * CONV_STRIP};
+    return s;
+}
 
 /* Where a tap of place `at` reads along dimension d; -1: nothing. */
 FN int AT(read)(int at, int d, int k)
@@ -28,41 +50,91 @@ FN int AT(read)(int at, int d, int k)
     return at >= 0 && at % w.stride[d] == 0 && at / w.stride[d] < w.out[d] ? at / w.stride[d] : -1;
 }
 
-/* Of a place of what is made, the place in its image that a tap reads; -1: none. */
-FN int AT(seen)(int place, int tap)
+/* The line that row k of the window reads there, of all images; -1: none. */
+FN int AT(line)(const AT(Strip) * s, int k)
 {
-    const ConvWindow w = CONV_WINDOW;
-    int h = (int)(CONV_DATA ? P1 : P4), r = (int)(CONV_DATA ? P2 : P5);
-    int z = AT(read)(place / (h * r), 0, tap / (w.kernel[1] * w.kernel[2]));
-    int y = AT(read)(place / r % h, 1, tap / w.kernel[2] % w.kernel[1]);
-    int x = AT(read)(place % r, 2, tap % w.kernel[2]);
-    int at = (z * (int)(CONV_DATA ? P4 : P1) + y) * (int)(CONV_DATA ? P5 : P2) + x;
-    return z >= 0 && y >= 0 && x >= 0 ? at : -1;
+    int z = AT(read)(s->z, 0, k / (int)P7), y = AT(read)(s->y, 1, k % (int)P7);
+    int d = (int)(CONV_DATA ? P3 : P0), h = (int)(CONV_DATA ? P4 : P1);
+    return z < 0 || y < 0 ? -1 : (s->image * d + z) * h + y;
+}
+
+/* The column of the line that is i-th, where the strip begins at x and its taps at `first`; -1: none. */
+FN int AT(column)(int x, int i, int first)
+{
+    int at = CONV_DATA ? x / (int)P11 + CONV_HIGHEST - i - first * (int)P17 / (int)P11
+                       : x * (int)P11 - (int)P14 + i + first * (int)P17;
+    return at < CONV_FROM ? at : -1;
+}
+
+/* Are all columns of a strip there?  Then its loads need not wait for each other. */
+FN bool AT(inside)(int x, int first)
+{
+    int a = AT(column)(x, 0, first), b = AT(column)(x, CONV_COLUMNS - 1, first);
+    return a >= 0 && b >= 0 && x + CONV_STRIP <= CONV_WIDTH;
+}
+
+/* The tap, from the first, with which place j of the strip meets the i-th column; -1: none. */
+FN int AT(met)(int i, int j)
+{
+    int n = CONV_DATA ? j + (int)P14 - (CONV_HIGHEST - i) * (int)P11 : i - j * (int)P11;
+    return n >= 0 && n % (int)P17 == 0 && n / (int)P17 < CONV_ROW_TAPS ? n / (int)P17 : -1;
+}
+FN bool AT(meets)(int i)
+{
+    bool any = false;
+    UNROLL
+    for (int j = 0; j < CONV_STRIP; j++)
+        any |= AT(met)(i, j) >= 0;
+    return any;
 }
 
 #if CONV_KIND == 2
 #define CONV_PAIR_SLICES ((CONV_PAIRS + CONV_SLICE - 1) / CONV_SLICE)
 
-/* The sums of CONV_SUMS taps from `first` on of one pair, or CONV_COPY of them, over the places that are this
+/* What a strip adds to the taps from `first` on of a row of the window. */
+FN void AT(sum_strip)(const CONV_T *__restrict__ from, const CONV_T *__restrict__ made, int x, int first,
+                      bool whole, float acc[CONV_ROW_TAPS][CONV_COPY])
+{
+    AT(Channels) g[CONV_STRIP];
+    UNROLL
+    for (int j = 0; j < CONV_STRIP; j++)
+        if (whole || x + j < CONV_WIDTH)
+            g[j] = *(const AT(Channels) *)(made + j * CONV_MADE);
+    UNROLL
+    for (int i = 0; i < CONV_COLUMNS; i++) {
+        int column = AT(column)(x, i, first);
+        if (!AT(meets)(i) || (!whole && column < 0))
+            continue;
+        AT(Channels) v = *(const AT(Channels) *)(from + (CONV_INDEX)column * CONV_ALL);
+        UNROLL
+        for (int j = 0; j < CONV_STRIP; j++) {
+            int t = AT(met)(i, j);
+            if (t < 0 || (!whole && x + j >= CONV_WIDTH))
+                continue;
+            UNROLL
+            for (int e = 0; e < CONV_COPY; e++)
+                acc[t][e] = fmaf(CONV_LOAD(g[j].v, e), CONV_LOAD(v.v, e), acc[t][e]);
+        }
+    }
+}
+
+/* The sums of the taps from `first` on of row k of one pair, or CONV_COPY of them, over the strips that are this
  * thread's. */
 FN void AT(sums)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ dy, int pair, int at, int end,
-                 int first, float acc[CONV_SUMS][CONV_COPY])
+                 int k, int first, float acc[CONV_ROW_TAPS][CONV_COPY])
 {
     int m = pair / (int)P20, channel = m / (int)P21 * (int)P20 + pair % (int)P20;
     for (; at < end; at += CONV_SIDE_BY_SIDE) {
-        int image = at / CONV_OUT_PLANE, place = at % CONV_OUT_PLANE;
-        AT(Channels) g = *(const AT(Channels) *)(dy + ((CONV_INDEX)at * CONV_MADE + m));
-        UNROLL
-        for (int i = 0; i < CONV_SUMS; i++) {
-            int from = first + i < CONV_TAPS ? AT(seen)(place, first + i) : -1;
-            if (from < 0)
-                continue;
-            CONV_INDEX row = (CONV_INDEX)image * CONV_PLANE + from;
-            AT(Channels) v = *(const AT(Channels) *)(x + (row * CONV_ALL + channel));
-            UNROLL
-            for (int e = 0; e < CONV_COPY; e++)
-                acc[i][e] = fmaf(CONV_LOAD(g.v, e), CONV_LOAD(v.v, e), acc[i][e]);
-        }
+        AT(Strip) s = AT(strip)(at);
+        int line = AT(line)(&s, k);
+        if (line < 0)
+            continue;
+        const CONV_T *made = dy + ((CONV_INDEX)(at / CONV_STRIPS) * CONV_WIDTH + s.x) * CONV_MADE + m;
+        const CONV_T *from = x + (CONV_INDEX)line * CONV_FROM * CONV_ALL + channel;
+        if (AT(inside)(s.x, first))
+            AT(sum_strip)(from, made, s.x, first, true, acc);
+        else
+            AT(sum_strip)(from, made, s.x, first, false, acc);
     }
 }
 
@@ -71,21 +143,23 @@ FN void AT(partial)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ dy,
 {
     int lane = (int)threadIdx.x % CONV_LANES, split = (int)blockIdx.x / CONV_PAIR_SLICES;
     int pair = (int)blockIdx.x % CONV_PAIR_SLICES * CONV_SLICE + lane * CONV_COPY;
-    int begin = split * CONV_CHUNK, all = AT(all_places)();
-    int end = begin + CONV_CHUNK < all ? begin + CONV_CHUNK : all;
-    for (int first = 0; first < CONV_TAPS; first += CONV_SUMS) {
-        ALIGNED_16 float acc[CONV_SUMS][CONV_COPY];
+    int begin = split * CONV_CHUNK;
+    int end = begin + CONV_CHUNK < CONV_ALL_STRIPS ? begin + CONV_CHUNK : CONV_ALL_STRIPS;
+    ROLLED
+    for (int chunk = 0; chunk < (int)(P6 * P7) * CONV_ROW_CHUNKS; chunk++) {
+        int k = chunk / CONV_ROW_CHUNKS, first = chunk % CONV_ROW_CHUNKS * CONV_ROW_TAPS;
+        ALIGNED_16 float acc[CONV_ROW_TAPS][CONV_COPY];
         UNROLL
-        for (int i = 0; i < CONV_SUMS * CONV_COPY; i++)
+        for (int i = 0; i < CONV_ROW_TAPS * CONV_COPY; i++)
             acc[i / CONV_COPY][i % CONV_COPY] = 0;
         if (pair < CONV_PAIRS)
-            AT(sums)(x, dy, pair, begin + (int)threadIdx.x / CONV_LANES, end, first, acc);
+            AT(sums)(x, dy, pair, begin + (int)threadIdx.x / CONV_LANES, end, k, first, acc);
         UNROLL
-        for (int i = 0; i < CONV_SUMS; i++) {
+        for (int i = 0; i < CONV_ROW_TAPS; i++) {
             column_sum_float(acc[i], (float *)shared, CONV_COPY, CONV_LANES);
-            if ((int)threadIdx.x >= CONV_LANES || pair >= CONV_PAIRS || first + i >= CONV_TAPS)
+            if ((int)threadIdx.x >= CONV_LANES || pair >= CONV_PAIRS || first + i >= (int)P8)
                 continue;
-            float *to = part + (((int64_t)split * CONV_TAPS + first + i) * CONV_PAIRS + pair);
+            float *to = part + (((int64_t)split * CONV_TAPS + k * (int)P8 + first + i) * CONV_PAIRS + pair);
             wide_copy(to, acc[i], CONV_COPY * (int)sizeof(float));
         }
     }
@@ -123,41 +197,79 @@ FN void AT(weights)(float *to, const CONV_T *__restrict__ w, int first)
     __syncthreads();
 }
 
+/* What the taps from `first` on of row k of the window add to a strip. */
+FN void AT(row)(const CONV_T *__restrict__ from, const float *taps, int made, int x, int k, int first,
+                bool whole, float acc[CONV_STRIP][CONV_COPY])
+{
+    float w[CONV_ROW_TAPS][CONV_CHANNELS][CONV_COPY];
+    UNROLL
+    for (int t = 0; t < CONV_ROW_TAPS * CONV_CHANNELS; t++)
+        UNROLL
+        for (int e = 0; e < CONV_COPY; e++)
+            if (first + t / CONV_CHANNELS < (int)P8)
+                w[t / CONV_CHANNELS][t % CONV_CHANNELS][e] =
+                    taps[((k * (int)P8 + first) * CONV_CHANNELS + t) * CONV_SLICE + e];
+    UNROLL
+    for (int i = 0; i < CONV_COLUMNS; i++) {
+        int column = AT(column)(x, i, first);
+        if (!AT(meets)(i) || (!whole && column < 0))
+            continue;
+        UNROLL
+        for (int c = 0; c < CONV_CHANNELS; c++) {
+            int channel = made / CONV_ROWS * CONV_CHANNELS + c;
+            AT(Channels) v = *(const AT(Channels) *)(from + ((CONV_INDEX)column * CONV_ALL + channel));
+            UNROLL
+            for (int j = 0; j < CONV_STRIP; j++) {
+                int t = AT(met)(i, j);
+                if (t < 0 || first + t >= (int)P8)
+                    continue;
+                UNROLL
+                for (int e = 0; e < CONV_COPY; e++)
+                    acc[j][e] = fmaf(w[t][c][e], CONV_LOAD(v.v, e), acc[j][e]);
+            }
+        }
+    }
+}
+
 FN void AT(direct)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ w, const CONV_T *bias, CONV_Y *y,
                    unsigned char *shared)
 {
-    const float *taps = (const float *)shared;
-    int lane = (int)threadIdx.x % CONV_LANES * CONV_COPY, first = (int)blockIdx.x % CONV_SLICES * CONV_SLICE;
-    int made = first + lane, step = (int)gridDim.x / CONV_SLICES * CONV_SIDE_BY_SIDE;
-    AT(weights)((float *)shared, w, first);
+    int lane = (int)threadIdx.x % CONV_LANES * CONV_COPY, slice = (int)blockIdx.x % CONV_SLICES * CONV_SLICE;
+    int made = slice + lane, step = (int)gridDim.x / CONV_SLICES * CONV_SIDE_BY_SIDE;
+    AT(weights)((float *)shared, w, slice);
     if (made >= CONV_MADE)
         return;
+    ROLLED
     for (int at = (int)blockIdx.x / CONV_SLICES * CONV_SIDE_BY_SIDE + (int)threadIdx.x / CONV_LANES;
-         at < (int)P22 * CONV_OUT_PLANE; at += step) {
-        float acc[CONV_COPY];
-        struct __attribute__((aligned(sizeof(CONV_Y) * CONV_COPY))) {
-            CONV_Y v[CONV_COPY];
-        } out;
+         at < CONV_ALL_STRIPS; at += step) {
+        AT(Strip) s = AT(strip)(at);
+        float acc[CONV_STRIP][CONV_COPY];
         UNROLL
-        for (int e = 0; e < CONV_COPY; e++)
-            acc[e] = CONV_BIAS ? CONV_LOAD(bias, made + e) : 0;
-        for (int tap = 0; tap < CONV_TAPS; tap++) {
-            int from = AT(seen)(at % CONV_OUT_PLANE, tap);
-            CONV_INDEX row = (CONV_INDEX)(at / CONV_OUT_PLANE) * CONV_PLANE + from;
-            UNROLL
-            for (int c = 0; c < CONV_CHANNELS && from >= 0; c++) {
-                int channel = made / CONV_ROWS * CONV_CHANNELS + c;
-                AT(Channels) v = *(const AT(Channels) *)(x + (row * CONV_ALL + channel));
-                UNROLL
-                for (int e = 0; e < CONV_COPY; e++)
-                    acc[e] = fmaf(taps[(tap * CONV_CHANNELS + c) * CONV_SLICE + lane + e], CONV_LOAD(v.v, e),
-                                  acc[e]);
-            }
+        for (int i = 0; i < CONV_STRIP * CONV_COPY; i++)
+            acc[i / CONV_COPY][i % CONV_COPY] = CONV_BIAS ? CONV_LOAD(bias, made + i % CONV_COPY) : 0;
+        ROLLED
+        for (int chunk = 0; chunk < (int)(P6 * P7) * CONV_ROW_CHUNKS; chunk++) {
+            int k = chunk / CONV_ROW_CHUNKS, first = chunk % CONV_ROW_CHUNKS * CONV_ROW_TAPS;
+            int line = AT(line)(&s, k);
+            const CONV_T *from = x + (CONV_INDEX)line * CONV_FROM * CONV_ALL;
+            const float *taps = (const float *)shared + lane;
+            if (line >= 0 && AT(inside)(s.x, first))
+                AT(row)(from, taps, made, s.x, k, first, true, acc);
+            else if (line >= 0)
+                AT(row)(from, taps, made, s.x, k, first, false, acc);
         }
+        CONV_Y *to = y + ((CONV_INDEX)(at / CONV_STRIPS) * CONV_WIDTH + s.x) * CONV_MADE + made;
         UNROLL
-        for (int e = 0; e < CONV_COPY; e++)
-            CONV_STORE(out.v, e, acc[e]);
-        wide_copy(y + ((CONV_INDEX)at * CONV_MADE + made), &out, (int)sizeof out);
+        for (int j = 0; j < CONV_STRIP; j++) {
+            struct __attribute__((aligned(sizeof(CONV_Y) * CONV_COPY))) {
+                CONV_Y v[CONV_COPY];
+            } out;
+            UNROLL
+            for (int e = 0; e < CONV_COPY; e++)
+                CONV_STORE(out.v, e, acc[j][e]);
+            if (s.x + j < CONV_WIDTH)
+                wide_copy(to + j * CONV_MADE, &out, (int)sizeof out);
+        }
     }
 }
 #endif
