@@ -1,9 +1,9 @@
 /* conv_direct.h -- convolutions of few channels a group (depthwise) for CUDA.
  *
- * Pasted behind conv.h.  A thread has CONV_COPY channels, or pairs of them, of CONV_STRIP places that follow one
- * another along the last dimension: for CONV_ROW_TAPS taps of a row of the window it reads what they meet once.
- * CONV_LANES threads have a slice of the channels, and the others of a block other strips.  Weights: a block has
- * a slice and a part of the strips; a second phase adds the parts in order. */
+ * Pasted behind conv.h.  A thread has CONV_COPY channels, or pairs of them, of CONV_STRIP places that follow
+ * one another along the last dimension: for CONV_ROW_TAPS taps of a row of the window it reads what they meet
+ * once.  CONV_LANES threads have a slice of the channels, and the others of a block other strips.  Weights: a
+ * block has a slice and a part of the strips; a second phase adds the parts in order. */
 
 #define CONV_ALL ((int)(CONV_DATA ? P19 : P18)) /* channels of what is read */
 #define CONV_MADE ((int)(CONV_DATA ? P18 : P19))
@@ -11,7 +11,8 @@
 #define CONV_SLICE (CONV_LANES * CONV_COPY) /* channels, or pairs of them */
 #define CONV_SLICES ((CONV_MADE + CONV_SLICE - 1) / CONV_SLICE)
 #define CONV_SIDE_BY_SIDE (256 / CONV_LANES) /* strips of a block at a time */
-#define CONV_WIDTH ((int)(CONV_DATA ? P2 : P5)) /* of what is made, or of the result's gradient; of what is read: */
+/* The last dimension of what is made, or of the result's gradient, and of what is read. */
+#define CONV_WIDTH ((int)(CONV_DATA ? P2 : P5))
 #define CONV_FROM ((int)(CONV_DATA ? P5 : P2))
 #define CONV_STRIPS ((CONV_WIDTH + CONV_STRIP - 1) / CONV_STRIP)
 #define CONV_ALL_STRIPS ((int)P22 * (CONV_OUT_PLANE / CONV_WIDTH) * CONV_STRIPS)
@@ -118,8 +119,8 @@ FN void AT(sum_strip)(const CONV_T *__restrict__ from, const CONV_T *__restrict_
     }
 }
 
-/* The sums of the taps from `first` on of row k of one pair, or CONV_COPY of them, over the strips that are this
- * thread's. */
+/* The sums of the taps from `first` on of row k of one pair, or CONV_COPY of them, over the strips that are
+ * this thread's. */
 FN void AT(sums)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ dy, int pair, int at, int end,
                  int k, int first, float acc[CONV_ROW_TAPS][CONV_COPY])
 {
