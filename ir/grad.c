@@ -19,11 +19,18 @@ bool grad_wants(const Grad *gr, const Node *n, int k)
     return k < n->nin && n->in[k].i && n->in[k].i < gr->nadj && gr->wanted[n->in[k].i];
 }
 
+/* x times a number, in a type in which sums are made? */
+static bool is_multiple(const Graph *g, const Node *n)
+{
+    DType dt = val_type(g, n->out[0])->dt;
+    return n->op == OP_mul && type_count(val_type(g, n->in[1])) == 1 && dtype_sum(dt) == dt;
+}
+
 DType grad_type(const Graph *g, Val v)
 {
     DType dt = val_type(g, v)->dt;
     const Node *n = graph_def(g, v);
-    while (n && (n->op == OP_cast || n->op == OP_reshape || n->op == OP_transpose)) {
+    while (n && (n->op == OP_cast || n->op == OP_reshape || n->op == OP_transpose || is_multiple(g, n))) {
         v = n->in[0];
         n = graph_def(g, v);
     }

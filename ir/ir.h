@@ -375,8 +375,8 @@ struct Grad {
     uint32_t nadj;
     bool *wanted;    /* per value (at start): a trainable parameter lies behind it */
 };
-/* Of v's cotangent: v's own, but what a sum has where v is a parameter, cast or laid out otherwise: its
- * gradient is a sum over the batch. */
+/* Of v's cotangent: v's own, but what a sum has where v is a parameter, cast, laid out otherwise, or times a
+ * number in such a type: its gradient is a sum over the batch. */
 DType grad_type(const Graph *g, Val v);
 Val  grad_out(const Grad *gr, const Node *n, int k);  /* cotangent of output k, {0}: none */
 bool grad_wants(const Grad *gr, const Node *n, int k); /* is input k's gradient needed */

@@ -4,6 +4,7 @@
  * views and flags; it never reorders floating-point additions. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,17 +33,55 @@ static Val rule_neutral(Rewrite *rw, const Node *n)
     return none();
 }
 
+/* v, or what it shows in another shape */
+static Val unviewed(Rewrite *rw, Val v)
+{
+    const Node *view = rewrite_def(rw, v, OP_reshape);
+    return view ? view->in[0] : v;
+}
+
+/* v in the type of a value, and in its shape */
+static Val cast_as(Rewrite *rw, Val v, const Type *t)
+{
+    Type as = *t;
+    return build_reshape(rw->g, build_cast(rw->g, v, as.dt), as.rank, as.dim);
+}
+
 /* a cast to the operand's own type, or of a cast that keeps every value */
 static Val rule_cast(Rewrite *rw, const Node *n)
 {
-    const Node *p = n->op == OP_cast ? rewrite_def(rw, n->in[0], OP_cast) : NULL;
-    Val v = p ? p->in[0] : n->in[0];
-    DType from = val_type(rw->g, v)->dt, by = val_type(rw->g, n->in[0])->dt;
-    DType to = val_type(rw->g, n->out[0])->dt;
-    if (n->op != OP_cast || (!p && from != to))
+    if (n->op != OP_cast)
         return none();
-    bool keeps = !p || (dtype_is_float(from) && dtype_is_float(by) && dtype_size[from] < dtype_size[by]);
-    return keeps ? build_cast(rw->g, v, to) : none();
+    const Type *t = val_type(rw->g, n->out[0]);
+    if (val_type(rw->g, n->in[0])->dt == t->dt)
+        return n->in[0];
+    const Node *p = rewrite_def(rw, unviewed(rw, n->in[0]), OP_cast);
+    return p && node_widens(rw->g, p) ? cast_as(rw, p->in[0], t) : none();
+}
+
+/* What v, read once, is a cast of, if that has the type dt. */
+static Val cast_once(Rewrite *rw, Val v, DType dt)
+{
+    Val of = unviewed(rw, v);
+    const Node *n = rewrite_once(rw, v) && rewrite_once(rw, of) ? rewrite_def(rw, of, OP_cast) : NULL;
+    return n && val_type(rw->g, n->in[0])->dt == dt ? n->in[0] : none();
+}
+
+/* a sum of two values in 16 bits, in f32 and rounded to 16 bits: as one of 16 bits it is computed so, too */
+static Val rule_sum_rounded(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_cast || val_type(rw->g, n->in[0])->dt != DT_F32)
+        return none();
+    Type t = *val_type(rw->g, n->out[0]);
+    Val sum = unviewed(rw, n->in[0]);
+    const Node *p = rewrite_def(rw, sum, OP_add);
+    if (!p || !dtype_is_half(t.dt) || !rewrite_once(rw, sum) || !rewrite_once(rw, n->in[0]) ||
+        !type_equal(val_type(rw->g, p->in[0]), val_type(rw->g, p->in[1])))
+        return none();
+    Val a = cast_once(rw, p->in[0], t.dt), b = cast_once(rw, p->in[1], t.dt);
+    if (!a.i || !b.i)
+        return none();
+    return build2(rw->g, OP_add, cast_as(rw, a, &t), cast_as(rw, b, &t));
 }
 
 static Val rule_neg(Rewrite *rw, const Node *n)
@@ -172,6 +211,45 @@ static Val rule_matmul_flatten(Rewrite *rw, const Node *n)
     Val flat = build_reshape(g, n->in[0], 2, (int64_t[]){rows, k});
     Val r = build(g, OP_matmul, n->name, 2, (Val[]){flat, n->in[1]}, at);
     return build_reshape(g, r, y.rank, y.dim);
+}
+
+/* Is v one power of two everywhere, of moderate size? */
+static bool is_power_of_two(const Rewrite *rw, Val v, double *c)
+{
+    enum { POWER = 16 };
+    int power;
+    return rewrite_scalar(rw, v, c) && fabs(frexp(*c, &power)) == 0.5 && abs(power) <= POWER;
+}
+
+/* (a b) c, where c is a power of two: it multiplies a factor that has far fewer elements than the result,
+ * where it changes no bit either; not in f16, which could overflow, nor a parameter whose gradient would be
+ * rounded. */
+static Val rule_product_scaled(Rewrite *rw, const Node *n)
+{
+    enum { FEWER = 8 };
+    Graph *g = rw->g;
+    double c;
+    if (n->op != OP_mul)
+        return none();
+    Val scaled = is_power_of_two(rw, n->in[1], &c) ? n->in[0] : n->in[1];
+    const Node *p = rewrite_def(rw, unviewed(rw, scaled), OP_matmul);
+    if (!p || !rewrite_once(rw, scaled) || !rewrite_once(rw, p->out[0]) ||
+        (scaled.i == n->in[1].i && !is_power_of_two(rw, n->in[0], &c)))
+        return none();
+    Type y = *val_type(g, n->out[0]);
+    Val in[] = {p->in[0], p->in[1]}, *factor = NULL;
+    int64_t least = type_count(&y) / FEWER;
+    for (int i = 0; i < 2; i++) {
+        const Type *t = val_type(g, in[i]);
+        if (type_count(t) > least || t->dt == DT_F16 || grad_type(g, in[i]) != t->dt)
+            continue;
+        least = type_count(t);
+        factor = &in[i];
+    }
+    if (!factor)
+        return none();
+    *factor = build2(g, OP_mul, *factor, build_scalar(g, val_type(g, *factor)->dt, c));
+    return build_reshape(g, build(g, OP_matmul, p->name, 2, in, p->attr), y.rank, y.dim);
 }
 
 /* sum over the batch of a[.., k, m]^T b[.., k, n]: one product over all rows (weight gradients) */
@@ -388,24 +466,16 @@ static Val rule_relu_pooled(Rewrite *rw, const Node *n)
 }
 
 static Rule *const rules[] = {
-    rule_copy,
-    rule_neutral,
-    rule_cast,
-    rule_neg,
-    rule_reshape,
-    rule_transpose,
-    rule_transpose_view,
-    rule_matmul_transpose,
-    rule_matmul_rows,
-    rule_matmul_flatten,
-    rule_matmul_batch_sum,
-    rule_slice,
-    rule_conv_positions,
-    rule_expand_operand,
-    rule_uniform,
-    rule_tiles,
-    rule_relu_pooled,
-    NULL,
+    rule_product_scaled, /* the first: pass_simplify leaves it out */
+    rule_copy, rule_neutral, rule_cast, rule_sum_rounded, rule_neg, rule_reshape, rule_transpose,
+    rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
+    rule_matmul_batch_sum, rule_slice, rule_conv_positions, rule_expand_operand, rule_uniform,
+    rule_tiles, rule_relu_pooled, NULL,
 };
 
-bool pass_simplify(Graph *g, PassCtx *cx) { return rewrite_run(g, cx->tmp, rules, true, &cx->changed); }
+/* What is f32 yet may become f16. */
+bool pass_simplify(Graph *g, PassCtx *cx)
+{
+    bool fp16 = precision_half(cx->opt->precision) == DT_F16;
+    return rewrite_run(g, cx->tmp, fp16 ? rules + 1 : rules, true, &cx->changed);
+}

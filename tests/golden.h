@@ -6,8 +6,8 @@
  *   # graph { ... }                      the graph afterwards, and the plan if there is one
  *   # <<<
  *
- * Options: loss, loss_output, optim, train, freeze, budget (bytes), grads=1, epilogues=1.  CKC_UPDATE=1 in
- * the environment rewrites what is expected. */
+ * Options: loss, loss_output, optim, train, freeze, budget (bytes), grads=1, epilogues=1, bits=1 (values are
+ * equal bit for bit).  CKC_UPDATE=1 in the environment rewrites what is expected. */
 #ifndef CKC_TESTS_GOLDEN_H
 #define CKC_TESTS_GOLDEN_H
 #include "ir/kernel.h"
@@ -21,6 +21,7 @@ typedef struct {
     StepInfo info;
     const char *train, *freeze;
     DeviceInfo device;
+    bool bits;
 } Golden;
 
 /* The graph of `text` (everything before # >>>), with f32 replaced by f64 if asked for. */
