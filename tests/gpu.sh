@@ -96,11 +96,11 @@ for precision in f32 bf16 fp16; do
     done
 done >"$work/pairs"
 
-try() { # file options...: three steps
+try() { # file options...: three steps; any plan will do, and a long search at the least budget takes minutes
     file=$work/$1.safetensors
     shift
     # shellcheck disable=SC2086,SC2154 # a list of words, found by models.sh
-    "$ckc" "$model" $options "$@" --steps 3 --quiet --output "$work/m.ckc" --save "$file" 2>"$work/err"
+    "$ckc" "$model" $options "$@" --moves=2000 --steps 3 --quiet --output "$work/m.ckc" --save "$file" 2>"$work/err"
 }
 bits() { # precision model
     precision=$1 model=$2 name="${2#"$root/"}, $1"
