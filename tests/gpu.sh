@@ -16,8 +16,8 @@
 # CKC is the program (default: the release build), CKC_TESTS its tests (default: the dev build), CKC_SHARED the data
 # beside the repository, CKC_OUT the folder for reports (default: gpu-results), PYTHON an interpreter with torch.
 # JOBS networks run at a time (default: half the processors); with CKC_SECONDS none that would begin later than that
-# many seconds after the start: how many were not run is said.  --quick: one small network, as a rehearsal on the
-# libraries of tests/fake_cuda:
+# many seconds after the start; a run ends after a minute: what was not run is said.
+# --quick: one small network, as a rehearsal on the libraries of tests/fake_cuda:
 #   CKC_CUDA_PATH=build/dev/fake_cuda CKC=build/dev/ckc tests/gpu.sh --quick
 # shellcheck disable=SC2030,SC2031 # jobs have values of their own
 set -u
@@ -100,7 +100,11 @@ try() { # file options...: three steps; any plan will do, and a long search at t
     file=$work/$1.safetensors
     shift
     # shellcheck disable=SC2086,SC2154 # a list of words, found by models.sh
-    "$ckc" "$model" $options "$@" --moves=2000 --steps 3 --quiet --output "$work/m.ckc" --save "$file" 2>"$work/err"
+    timeout 60 "$ckc" "$model" $options "$@" --moves=2000 --steps 3 --quiet --output "$work/m.ckc" \
+        --save "$file" 2>"$work/err"
+    tried=$?
+    [ $tried -ne 124 ] || touch "$work/late"
+    return $tried
 }
 bits() { # precision model
     precision=$1 model=$2 name="${2#"$root/"}, $1"
@@ -119,13 +123,14 @@ bits() { # precision model
     try least --budget $((reserved + 1))B # which cannot be: what is the least?
     status=$?
     least=$(sed -n 's/.*feasible is \([0-9]*\).*/\1/p' "$work/err")
+    [ ! -f "$work/late" ] || return
     [ "$least" ] || { wrong bits "$name: no least budget: $(reason $status)"; return; }
     for budget in $least $(((least + all) / 2)); do
         if try less --budget "${budget}B" && cmp "$work/all.safetensors" "$work/less.safetensors" >"$work/err" 2>&1
         then
             echo "$budget" >>"$work/same"
-        else
-            wrong bits "$name within $budget bytes: $(reason $?)"
+        elif [ $tried -ne 124 ]; then
+            wrong bits "$name within $budget bytes: $(reason $tried)"
         fi
         rm -f "$work/less.safetensors"
     done
@@ -189,7 +194,10 @@ late=0
 : >"$out/reload.txt"
 while read -r name precision model; do
     gather bits "$name" "${model#"$root/"}, $precision"
-    [ ! -f "$work/$name/late" ] || late=$((late + 1))
+    if [ -f "$work/$name/late" ]; then
+        late=$((late + 1))
+        row bits "${model#"$root/"}, $precision" "not run" "to its end, for want of time"
+    fi
     [ ! -f "$work/$name/reload.txt" ] || cat "$work/$name/reload.txt" >>"$out/reload.txt"
 done <"$work/pairs"
 row bits "schedules run again" "$(grep -c 'same bits' "$out/reload.txt")" schedules
