@@ -1,43 +1,57 @@
 #!/bin/sh
-# gpu.sh [--quick] [FOLDER] -- what ckc does on an NVIDIA GPU, in about ten minutes; everything is built before.
-# A table at the end, and gpu-results.json with the same numbers.
+# gpu.sh [--quick] [--no-speed] [FOLDER] -- what ckc does on an NVIDIA GPU, in some minutes; everything is built before.
+# A line for each result as it comes, and gpu-results.json with all of them.
 #
+# Side by side, since nearly all of their time is the processors', which compile kernels:
 #   bits        the examples and the networks of models.sh in f32 and 16 bits: with everything stored, in as little as
-#               they run in, and half way: schedules run again, in another process, and the same weights
+#               they run in, and half way: the same weights; schedules (of f32) run again, in another process
 #   gradients   against the CPU's, network by network (ckc_tests cuda_device, CKC_GPU=1)
-#   memory      the largest use of the device while a step runs, against the arena and what is reserved
 #   sanitizer   compute-sanitizer's memcheck, and racecheck and synccheck of our kernels, on small networks
-#   speed       FOLDER's models (gpt2.onnx, resnet50.onnx: tests/torch/export_gpt2.py, export_zoo.py) at four
-#               budgets, --profile of each kernel; gpu_baseline.py beside them where PyTorch is there
+# Then, with nothing beside them, since they measure:
+#   memory      the largest use of the device while a step runs, against the arena and what is reserved
+#   speed       the decoder and FOLDER's models (gpt2.onnx, resnet50.onnx: tests/torch/export_gpt2.py, export_zoo.py)
+#               at four budgets, --profile of each kernel; gpu_baseline.py beside them where PyTorch is there.
+#               Not with --no-speed
 #
-# CKC is the program (default: the release build), CKC_OUT the folder for reports (default: gpu-results), PYTHON an
-# interpreter with torch.  --quick: two small networks, as a rehearsal on the libraries of tests/fake_cuda:
+# CKC is the program (default: the release build), CKC_TESTS its tests (default: the dev build), CKC_SHARED the data
+# beside the repository, CKC_OUT the folder for reports (default: gpu-results), PYTHON an interpreter with torch.
+# JOBS networks run at a time (default: half the processors); with CKC_SECONDS none that would begin later than that
+# many seconds after the start; a run ends after a minute: what was not run is said.
+# --quick: one small network, as a rehearsal on the libraries of tests/fake_cuda:
 #   CKC_CUDA_PATH=build/dev/fake_cuda CKC=build/dev/ckc tests/gpu.sh --quick
+# shellcheck disable=SC2030,SC2031 # jobs have values of their own
 set -u
+start=$(date +%s)
 root=$(cd "$(dirname "$0")/.." && pwd)
 ckc=${CKC:-$root/build/release/ckc}
 tests=${CKC_TESTS:-$root/build/dev/ckc_tests}
+shared=${CKC_SHARED:-$root/../shared}
 out=${CKC_OUT:-$root/gpu-results}
 python=${PYTHON:-python3}
-quick= folder=
+jobs=${JOBS:-$((($(nproc) + 1) / 2))}
+quick='' no_speed='' folder='' sides=''
 for arg; do
-    case $arg in --quick) quick=1 ;; *) folder=$arg ;; esac
+    case $arg in
+    --quick) quick=1 ;;
+    --no-speed) no_speed=1 ;;
+    -*) echo "gpu.sh: unknown option '$arg'" >&2; exit 1 ;;
+    *) folder=$arg ;;
+    esac
 done
 mkdir -p "$out"
 work=$(mktemp -d)
+rows=$work/rows
 trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
-failed=0
-: >"$work/rows"
+trap 'kill $sides 2>/dev/null; exit 1' INT TERM
+: >"$rows"
+. "$root/tests/models.sh"
 
-row() { # section name number unit: kept for the table and the file
-    printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >>"$work/rows"
+row() { # section name number unit: shown, and kept for the file
+    printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >>"$rows"
     printf '%-10s %-40s %12s %s\n' "$1" "$2" "$3" "$4"
 }
-wrong() { # section what
-    failed=$((failed + 1))
-    row "$1" "$2" FAILED ""
-}
+wrong() { row "$1" "$2" FAILED ""; } # section what
+reason() { echo "exit status $1: $(head -c 200 "$work/err" | tr '\n\t' '  ')"; } # why the last command failed
 value() { sed -n 's/^ *"'"$1"'": \(.*[^,]\),*$/\1/p' "$2" | head -1; } # of a report
 
 # ---- the device -------------------------------------------------------------------------------------------
@@ -46,56 +60,153 @@ value() { sed -n 's/^ *"'"$1"'": \(.*[^,]\),*$/\1/p' "$2" | head -1; } # of a re
 "$ckc" devices
 grep -q '"name": "cuda"' "$out/devices.json" || { echo "gpu.sh: no NVIDIA GPU here"; exit 4; }
 
+# ---- jobs, side by side -----------------------------------------------------------------------------------
+
+# A command with a folder of its own for its work, its rows and its cache; nothing where that folder is there: the
+# job is somebody else's then.
+job() ( # folder command...
+    work=$work/$1
+    rows=$work/rows
+    shift
+    mkdir "$work" 2>/dev/null || exit 0
+    export XDG_CACHE_HOME="$work/cache" # kernels are compiled and timed once in a job
+    export OMP_WAIT_POLICY=passive      # threads do not spin where others compute
+    "$@" </dev/null
+    touch "$work/ended"
+)
+gather() { # section folder what: the rows of a job
+    [ ! -f "$work/$2/rows" ] || cat "$work/$2/rows" >>"$rows"
+    [ -f "$work/$2/ended" ] || wrong "$1" "$3: ended early"
+}
+
 # ---- bits -------------------------------------------------------------------------------------------------
 
 if [ "$quick" ]; then
     set -- "$root/examples/mlp/model.onnx"
 else
     set -- "$root"/examples/*/model.onnx "$root"/tests/data/zoo/*/model.onnx \
-        "$root"/../shared/fixtures/torch-oracle/*/model_static.onnx
+        "$shared"/fixtures/torch-oracle/*/model_static.onnx
 fi
-for model; do # without patterns that match nothing
-    shift
-    [ ! -f "$model" ] || set -- "$@" "$model"
-done
-CKC=$ckc CKC_OPTIONS="--device cuda" CKC_PERCENTS="100" "$root/tests/reload.sh" "$@" >"$out/reload.txt" 2>&1 ||
-    wrong bits "schedules run again (reload.txt)"
-row bits "schedules run again" "$(tail -1 "$out/reload.txt" | cut -d' ' -f1)" ""
-
-. "$root/tests/models.sh"
-try() { # precision file options...: three steps
-    precision=$1 file=$2
-    shift 2
-    # shellcheck disable=SC2086
-    "$ckc" "$model" $options --precision "$precision" "$@" --steps 3 --quiet --output "$work/m.ckc" --save "$file" \
-        2>"$work/err"
-}
-same=0
-for model; do
-    CKC_OPTIONS="--device cuda" find_some_options "$model" || { wrong bits "$model"; continue; }
-    for precision in f32 bf16 fp16; do
-        name="${model#"$root/"}, $precision"
-        try $precision "$work/all.safetensors" || { wrong bits "$name: $(head -c 200 "$work/err")"; continue; }
-        all=$(($(value arena_bytes "$work/m.ckc/report.json") + $(value reserved_bytes "$work/m.ckc/report.json")))
-        try $precision "$work/none" --budget $(($(value reserved_bytes "$work/m.ckc/report.json") + 1))B
-        least=$(sed -n 's/.*feasible is \([0-9]*\).*/\1/p' "$work/err")
-        for budget in $least $(((${least:-$all} + all) / 2)); do
-            rm -f "$work/less.safetensors"
-            try $precision "$work/less.safetensors" --budget "${budget}B" &&
-                cmp -s "$work/all.safetensors" "$work/less.safetensors" && same=$((same + 1)) ||
-                wrong bits "$name within $budget bytes: $(head -c 200 "$work/err")"
-        done
+n=0
+for precision in f32 bf16 fp16; do
+    for model; do
+        [ -f "$model" ] || continue # a pattern that matches nothing
+        n=$((n + 1))
+        echo "bits$n $precision $model"
     done
+done >"$work/pairs"
+
+try() { # file options...: three steps; any plan will do, and a long search at the least budget takes minutes
+    file=$work/$1.safetensors
+    shift
+    # shellcheck disable=SC2086,SC2154 # a list of words, found by models.sh
+    timeout 60 "$ckc" "$model" $options "$@" --moves=2000 --steps 3 --quiet --output "$work/m.ckc" \
+        --save "$file" 2>"$work/err"
+    tried=$?
+    [ $tried -ne 124 ] || touch "$work/late"
+    return $tried
+}
+bits() { # precision model
+    precision=$1 model=$2 name="${2#"$root/"}, $1"
+    if [ $(($(date +%s) - start)) -gt "${CKC_SECONDS:-1000000}" ]; then
+        touch "$work/late"
+        return
+    fi
+    CKC_OPTIONS="--device cuda --precision $precision"
+    { find_some_options "$model" && try all; } || { wrong bits "$name: $(reason $?)"; return; }
+    report=$work/m.ckc/report.json
+    reserved=$(value reserved_bytes "$report")
+    all=$(($(value arena_bytes "$report") + reserved))
+    [ "$precision" != f32 ] ||
+        CKC=$ckc CKC_OPTIONS=$options CKC_PERCENTS=100 "$root/tests/reload.sh" "$model" >"$work/reload.txt" 2>&1 ||
+        wrong bits "$name: its schedule run again (reload.txt)"
+    try least --budget $((reserved + 1))B # which cannot be: what is the least?
+    status=$?
+    least=$(sed -n 's/.*feasible is \([0-9]*\).*/\1/p' "$work/err")
+    [ ! -f "$work/late" ] || return
+    [ "$least" ] || { wrong bits "$name: no least budget: $(reason $status)"; return; }
+    for budget in $least $(((least + all) / 2)); do
+        if try less --budget "${budget}B" && cmp "$work/all.safetensors" "$work/less.safetensors" >"$work/err" 2>&1
+        then
+            echo "$budget" >>"$work/same"
+        elif [ $tried -ne 124 ]; then
+            wrong bits "$name within $budget bytes: $(reason $tried)"
+        fi
+        rm -f "$work/less.safetensors"
+    done
+}
+all_bits() {
+    while read -r name precision model; do
+        job "$name" bits "$precision" "$model"
+    done <"$work/pairs"
+}
+for _ in $(seq "$jobs"); do
+    all_bits &
+    sides="$sides $!"
 done
-row bits "same weights in less memory" $same runs
 
 # ---- gradients --------------------------------------------------------------------------------------------
 
-if [ -x "$tests" ] && [ ! "$quick" ]; then
-    ASAN_OPTIONS=protect_shadow_gap=0:detect_leaks=0 CKC_GPU=1 CKC_LONG=1 "$tests" cuda_device >"$out/gradients.txt" 2>&1 ||
-        wrong gradients "ckc_tests cuda_device (gradients.txt)"
+gradients() {
+    CKC_GPU=1 CKC_LONG=1 ASAN_OPTIONS=protect_shadow_gap=0:detect_leaks=0 \
+        "$tests" cuda_device >"$out/gradients.txt" 2>&1 || wrong gradients "ckc_tests cuda_device (gradients.txt)"
     row gradients "networks against the CPU" "$(grep -c 'same bits' "$out/gradients.txt")" networks
+}
+[ "$quick" ] || { job gradients gradients & sides="$sides $!"; }
+
+# ---- sanitizer --------------------------------------------------------------------------------------------
+
+sanitize() { # tool
+    tool=$1 ours='' precision=bf16
+    : >"$out/$tool.txt"
+    # Libraries' kernels, which copy and multiply beside each other, are reported as races; and those of bf16 end
+    # racecheck with an internal error.
+    [ "$tool" = memcheck ] || ours="--kernel-name kernel_substring=ck_"
+    [ "$tool" != racecheck ] || precision=f32
+    for network in mlp "decoder, $precision"; do
+        case $network in
+        mlp) options="--bind batch=8" ;;
+        *) options="--bind batch=2,seq=64 --init normal:0.02 --precision $precision" ;;
+        esac
+        # shellcheck disable=SC2086 # lists of words
+        "$sanitizer" --tool "$tool" $ours --error-exitcode 9 "$ckc" "$root/examples/${network%%,*}/model.onnx" \
+            $options --device cuda --steps 2 --quiet --output "$work/m.ckc" >>"$out/$tool.txt" 2>&1 ||
+            wrong sanitizer "$tool ($network)"
+    done
+    row sanitizer "$tool" "$(awk '/ SUMMARY: / && match($0, /[0-9]+ error/) { n += substr($0, RSTART) }
+        END { print n + 0 }' "$out/$tool.txt")" errors
+}
+tools=''
+if sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null); then
+    tools="memcheck racecheck synccheck"
+else
+    row sanitizer "compute-sanitizer is not there" "not run" ""
 fi
+for tool in $tools; do
+    job "$tool" sanitize "$tool" &
+    sides="$sides $!"
+done
+
+# ---- what the jobs found ----------------------------------------------------------------------------------
+
+wait
+late=0
+: >"$out/reload.txt"
+while read -r name precision model; do
+    gather bits "$name" "${model#"$root/"}, $precision"
+    if [ -f "$work/$name/late" ]; then
+        late=$((late + 1))
+        row bits "${model#"$root/"}, $precision" "not run" "to its end, for want of time"
+    fi
+    [ ! -f "$work/$name/reload.txt" ] || cat "$work/$name/reload.txt" >>"$out/reload.txt"
+done <"$work/pairs"
+row bits "schedules run again" "$(grep -c 'same bits' "$out/reload.txt")" schedules
+row bits "same weights in less memory" "$(cat "$work"/bits*/same 2>/dev/null | wc -l)" runs
+row bits "not run for want of time" $late "networks and precisions"
+[ "$quick" ] || gather gradients gradients "ckc_tests cuda_device"
+for tool in $tools; do
+    gather sanitizer "$tool" "$tool"
+done
 
 # ---- memory -----------------------------------------------------------------------------------------------
 
@@ -114,33 +225,15 @@ if [ -n "$(used)" ]; then
     touch "$work/watched"
     watch_memory &
     "$ckc" "$root/examples/decoder/model.onnx" --bind batch=64,seq=128 --init normal:0.02 --device cuda --steps 50 \
-        --quiet --output "$work/m.ckc" 2>"$work/err" || wrong memory "$(head -c 200 "$work/err")"
+        --quiet --output "$work/m.ckc" 2>"$work/err" || wrong memory "$(reason $?)"
     rm "$work/watched"
     wait
     report=$work/m.ckc/report.json
     row memory "used at most, decoder 64x128" $((($(cat "$work/most") - before) * 1048576)) bytes
     row memory "arena" "$(value arena_bytes "$report")" bytes
     row memory "reserved" "$(value reserved_bytes "$report")" bytes
-fi
-
-# ---- sanitizer --------------------------------------------------------------------------------------------
-
-if sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null); then
-    for tool in memcheck racecheck synccheck; do
-        ours= # libraries' kernels, which copy and multiply beside each other, are reported as races
-        [ $tool = memcheck ] || ours="--kernel-name kernel_substring=ck_"
-        # shellcheck disable=SC2086
-        "$sanitizer" --tool $tool $ours --error-exitcode 9 "$ckc" "$root/examples/mlp/model.onnx" --bind batch=8 \
-            --device cuda --steps 2 --quiet --output "$work/m.ckc" >"$out/$tool.txt" 2>&1 ||
-            wrong sanitizer "$tool (mlp)"
-        precision=bf16 # whose library's kernels end racecheck with an internal error
-        [ $tool != racecheck ] || precision=f32
-        # shellcheck disable=SC2086
-        "$sanitizer" --tool $tool $ours --error-exitcode 9 "$ckc" "$root/examples/decoder/model.onnx" \
-            --bind batch=2,seq=64 --init normal:0.02 --precision $precision --device cuda --steps 2 --quiet \
-            --output "$work/m.ckc" >>"$out/$tool.txt" 2>&1 || wrong sanitizer "$tool (decoder, $precision)"
-        row sanitizer $tool "$(tail -1 "$out/$tool.txt" | tr -dc '0-9' | tail -c 3)" "errors in the last run"
-    done
+else
+    row memory "nvidia-smi is not there" "not run" ""
 fi
 
 # ---- speed ------------------------------------------------------------------------------------------------
@@ -152,25 +245,28 @@ speed() { # name model options...
         d=$out/$name-$percent
         "$ckc" "$model" "$@" --device cuda --budget $percent% --steps 12 --profile --quiet --output "$work/m.ckc" \
             2>"$work/err"
-        case $? in
+        status=$?
+        case $status in
         0) cp "$work/m.ckc/report.json" "$d.json"
             row speed "$name at $percent %, measured" "$(value measured_ms "$d.json")" ms
             row speed "$name at $percent %, predicted" "$(value predicted_ms "$d.json")" ms
             row speed "$name at $percent %, arena" "$(value arena_bytes "$d.json")" bytes ;;
         3) row speed "$name at $percent %" infeasible "" ;;
-        *) wrong speed "$name at $percent %: $(head -c 200 "$work/err")" ;;
+        *) wrong speed "$name at $percent %: $(reason $status)" ;;
         esac
     done
 }
 
-baseline=$root/../shared/bench/pytorch/gpu_baseline.py
-torch() { # the same steps in PyTorch, before and after ours
-    [ ! "$quick" ] && [ -f "$baseline" ] && "$python" -c 'import torch; torch.cuda.init()' 2>/dev/null || return 0
-    timeout 240 "$python" "$baseline" "$@" >>"$out/torch.jsonl" 2>"$out/torch.err" || wrong speed "gpu_baseline.py"
+baseline=$shared/bench/pytorch/gpu_baseline.py
+torch() { # the same steps in PyTorch
+    [ -f "$baseline" ] && "$python" -c 'import torch; torch.cuda.init()' 2>/dev/null || return 0
+    timeout 240 "$python" "$baseline" >>"$out/torch.jsonl" 2>"$out/torch.err" || wrong speed "gpu_baseline.py"
 }
 
 : >"$out/torch.jsonl"
-if [ "$quick" ]; then
+if [ "$no_speed" ]; then
+    row speed "--no-speed" "not run" ""
+elif [ "$quick" ]; then
     speed mlp "$root/examples/mlp/model.onnx" --bind batch=256
 else
     speed decoder "$root/examples/decoder/model.onnx" --bind batch=64,seq=128 --init normal:0.02 --precision bf16
@@ -185,6 +281,7 @@ awk -F'\t' 'BEGIN { print "[" }
     { gsub(/["\\]/, "", $2)
       number = ($3 ~ /^-?[0-9.]+(e[-+]?[0-9]+)?$/) ? $3 : "\"" $3 "\""
       printf "%s  {\"section\": \"%s\", \"name\": \"%s\", \"value\": %s, \"unit\": \"%s\"}", (NR > 1 ? ",\n" : ""), $1, $2, number, $4 }
-    END { print "\n]" }' "$work/rows" >"$out/gpu-results.json"
-echo "$failed failures; $out/gpu-results.json"
-[ $failed -eq 0 ]
+    END { print "\n]" }' "$rows" >"$out/gpu-results.json"
+failed=$(cut -f3 "$rows" | grep -cx FAILED)
+echo "$failed failures in $(($(date +%s) - start)) s; $out/gpu-results.json"
+[ "$failed" -eq 0 ]
