@@ -11,7 +11,7 @@
 
 /* Steps of the packing search, about a nanosecond each, and how many a byte may take that it is to save. */
 static const int64_t steps_of[] = {[PACK_QUICK] = 2000000, [PACK_LONG] = 50000000,
-                                   [PACK_LONGEST] = 8000000000};
+                                   [PACK_LONGEST] = 1000000000};
 enum { STEPS_PER_BYTE = 40000 };
 
 typedef struct {

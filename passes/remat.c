@@ -10,6 +10,8 @@
 
 /* Operators from which on the moves of another try do not find the way again: it goes on from the last. */
 enum { LARGE = 5000 };
+/* Bytes above the live ones from which on the longest search for a packing takes a second. */
+enum { MUCH = 25000 };
 enum { TRIES = 8, LINKS = 4, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
 
 typedef struct {
@@ -118,6 +120,8 @@ static bool repack(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
         if (ok && current) {
             least = r->size.arena;
             copy_schedule(s, &other);
+        } else if (effort == PACK_LONGEST && least - r->size.live > MUCH) {
+            break; /* where one order fails, most do */
         }
     }
     return ok && (current || try_schedule(r, s, budget, effort));
