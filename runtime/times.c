@@ -1,13 +1,19 @@
 /* times.c -- measured times on disk: one line per signature, hash and nanoseconds.
  *
  * The file's name has a hash of what they are of, so times of another processor,
- * compiler or prelude are never used.  It can be deleted at any time; of two
- * processes that write, the last wins. */
+ * compiler or prelude are never used.  It can be deleted at any time; processes that
+ * write take turns, and of two that measured one thing the last wins. */
 #include "times.h"
 #include "ir/mem.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
 
 static int by_key(const void *a, const void *b)
 {
@@ -25,7 +31,7 @@ uint32_t table_find(Table *t, XXH128_hash_t key)
         if (XXH128_isEqual(t->entry[i].key, key))
             return i;
     t->entry = arena_grow(&t->arena, t->entry, t->n, &t->cap, sizeof *t->entry);
-    t->entry[t->n] = (TimeEntry){.key = key, .ns = -1};
+    t->entry[t->n] = (TimeEntry){.key = key, .ns = -1, .was = -1};
     return t->n++;
 }
 
@@ -45,12 +51,12 @@ static void read_table(Table *t, const char *text)
          text += n)
         if (ns > 0 && ns < 1e15) {
             t->entry = arena_grow(&t->arena, t->entry, t->n, &t->cap, sizeof *t->entry);
-            t->entry[t->n++] = (TimeEntry){.key = {low, high}, .ns = ns};
+            t->entry[t->n++] = (TimeEntry){.key = {low, high}, .ns = ns, .was = ns};
         }
     sort_entries(t);
 }
 
-bool table_write(const Table *t, Diag *d)
+static bool write_entries(const Table *t, Diag *d)
 {
     char *text = NULL;
     size_t size = 0;
@@ -64,6 +70,47 @@ bool table_write(const Table *t, Diag *d)
     mem_stream_end(f);
     bool ok = cache_file_write(&t->cache->folder, t->name, text, d);
     free(text);
+    return ok;
+}
+
+/* For as long as a write takes, or -1: a folder of this process alone (which is locked for its life), one
+ * without locks, or one that somebody keeps locked.  Then one of two writes may be lost. */
+static int lock_folder(const CacheFolder *c)
+{
+    enum { TRIES = 100 };
+    const struct timespec pause = {.tv_nsec = 10000000};
+    int fd = c->temporary ? -1 : open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (i == TRIES || errno != EWOULDBLOCK) {
+            close(fd);
+            return -1;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return fd;
+}
+
+bool table_write(Table *t, Diag *d)
+{
+    char *text = NULL;
+    Table now = {.cache = t->cache};
+    int lock = lock_folder(&t->cache->folder);
+    memcpy(now.name, t->name, sizeof now.name);
+    bool there = cache_file_check(&t->cache->folder, t->name, &text) == CACHE_FOUND;
+    if (text)
+        read_table(&now, text);
+    free(text);
+    for (uint32_t i = 0; i < t->n; i++) {
+        TimeEntry *e = &t->entry[i];
+        if (e->ns < 0 || (e->ns == e->was && there))
+            continue;
+        uint32_t at = table_find(&now, e->key);
+        now.entry[at].ns = e->was = e->ns;
+    }
+    bool ok = write_entries(&now, d);
+    if (lock >= 0)
+        close(lock);
+    arena_free(&now.arena);
     return ok;
 }
 

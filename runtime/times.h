@@ -8,7 +8,8 @@
 
 typedef struct {
     XXH128_hash_t key;
-    double ns; /* < 0: not measured */
+    double ns;  /* < 0: not measured */
+    double was; /* in the file; < 0: it is not there */
 } TimeEntry;
 
 /* Signatures and their times, as in a file. */
@@ -24,7 +25,8 @@ typedef struct {
  * not whole: the cache's note says so. */
 void table_open(Table *t, KernelCache *c, uint64_t of);
 void table_close(Table *t);
-bool table_write(const Table *t, Diag *d);        /* atomically */
+/* What is new here goes beside what the file has by now, of this process or another; atomically. */
+bool table_write(Table *t, Diag *d);
 uint32_t table_find(Table *t, XXH128_hash_t key); /* index; a new entry if there is none */
 
 /* A command whose time an entry is, by its first node. */

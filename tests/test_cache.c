@@ -5,6 +5,7 @@
 #include "ir/file.h"
 #include "runtime/cpu/cpu.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/times.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #define MLP                                                                                \
     CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=4 --output m.ckc --loss ce"
@@ -276,6 +275,38 @@ START_TEST(instructions_are_in_the_keys)
 }
 END_TEST
 
+/* Two runs that measure at a time: what one of them has written, the other does not take away, nor put back
+ * what it has read before. */
+START_TEST(times_of_two_runs)
+{
+    const XXH128_hash_t both = {1, 1}, first = {2, 2}, second = {3, 3};
+    KernelCache c;
+    Table t[3];
+    Diag d = {0};
+    ck_assert_msg(kernel_cache_open(&c, "c", &d), "%s", d.msg);
+    table_open(&t[0], &c, 7);
+    uint32_t at = table_find(&t[0], both);
+    t[0].entry[at].ns = 10;
+    ck_assert_msg(table_write(&t[0], &d), "%s", d.msg);
+    table_open(&t[1], &c, 7);
+    at = table_find(&t[0], first);
+    t[0].entry[at].ns = 20;
+    at = table_find(&t[0], both);
+    t[0].entry[at].ns = 11;
+    at = table_find(&t[1], second);
+    t[1].entry[at].ns = 30;
+    ck_assert_msg(table_write(&t[0], &d) && table_write(&t[1], &d), "%s", d.msg);
+    table_open(&t[2], &c, 7);
+    ck_assert_uint_eq(t[2].n, 3);
+    ck_assert_double_eq(t[2].entry[table_find(&t[2], both)].ns, 11);
+    ck_assert_double_eq(t[2].entry[table_find(&t[2], first)].ns, 20);
+    ck_assert_double_eq(t[2].entry[table_find(&t[2], second)].ns, 30);
+    for (int i = 0; i < 3; i++)
+        table_close(&t[i]);
+    kernel_cache_close(&c);
+}
+END_TEST
+
 /* Neither blanks nor quotes nor what looks like an option reaches a command line. */
 START_TEST(odd_names)
 {
@@ -408,6 +439,7 @@ Suite *suite_cache(void)
     tcase_add_test(c, silent_compiler);
     tcase_add_test(c, instructions_are_in_the_keys);
     tcase_add_test(c, odd_names);
+    tcase_add_test(c, times_of_two_runs);
     tcase_add_test(c, files_outside);
     tcase_add_test(c, files_inside);
     tcase_add_test(c, model_and_data);
