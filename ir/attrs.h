@@ -129,6 +129,10 @@ typedef struct { int64_t axis; double eps; } NormAttrs;
  * have that axis removed; loss is weighted, 0 where target == ignore.  negative: such targets count from the
  * end.  count > 0: there are so many classes, and logits behind them, of any value, are not seen. */
 typedef struct { int64_t axis, ignore, has_ignore, negative, count; } CrossEntropyAttrs;
+static inline int64_t class_count(const CrossEntropyAttrs *at, const Type *logits)
+{
+    return at->count ? at->count : logits->dim[at->axis];
+}
 
 /* resample x, index[n,t], weight[n,t] {axis: AxisAttrs}: n elements along axis, each the sum over t
  * of weight * x[index]; an index < 0 adds nothing.  Tables are constants where x needs a gradient.

@@ -11,6 +11,7 @@
  * Parameters stay as they are in the file; a convolution's kernel reads them so, and makes their gradients
  * so.  A 1x1 convolution is a plain product, [N s..., C] by [C, M], of any number of images. */
 #include "../ir/attrs.h"
+#include "../ir/integer.h"
 #include "rewrite.h"
 #include <string.h>
 
@@ -117,7 +118,7 @@ static void pad_channels(Graph *g, const Node *n, int bytes, Val *data, Val *wei
     int64_t size = dtype_size[x->dt], unit = bytes > size ? bytes / size : 1, c = x->dim[x->rank - 1];
     if (n->op != OP_conv || ((const ConvAttrs *)n->attr)->group > 1 || c == 1)
         return;
-    c = (c + unit - 1) / unit * unit;
+    c = round_up(c, unit);
     *data = build_pad(g, *data, x->rank - 1, c);
     *weights = build_pad(g, *weights, 1, c);
 }

@@ -9,6 +9,7 @@
  * block, and nothing is computed twice.  A rule of shapes and the device: every budget computes the same.
  * Logits that someone else reads, such as a requested output, stay whole. */
 #include "../ir/attrs.h"
+#include "../ir/integer.h"
 #include "rewrite.h"
 
 enum {
@@ -88,7 +89,7 @@ static int64_t columns(const Head *h)
     const MatmulAttrs *at = h->logits->attr;
     int64_t unit = COLUMN_UNIT / dtype_size[val_type(h->g, h->logits->in[0])->dt], n = t->dim[1];
     bool rounds = at->tf32 || dtype_is_half(t->dt);
-    return h->device->capability && rounds && h->rows >= FEW_ROWS ? (n + unit - 1) / unit * unit : n;
+    return h->device->capability && rounds && h->rows >= FEW_ROWS ? round_up(n, unit) : n;
 }
 
 /* Large, and larger than the gradient of the weights, which has to be whole where it accumulates. */
@@ -163,8 +164,7 @@ static int64_t block_rows(const Head *h)
     int64_t count = worth(h) ? h->rows / h->device->head_rows : 1;
     if (h->asked > 0)
         return h->asked;
-    int64_t each = (h->rows + count - 1) / count;
-    return (each + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
+    return round_up(ceil_div(h->rows, count), ROW_UNIT);
 }
 
 static void set_split(Graph *g, Val made, SplitBy by, int64_t block)
@@ -175,10 +175,10 @@ static void set_split(Graph *g, Val made, SplitBy by, int64_t block)
 }
 
 /* The second factor of a product, with so many classes: columns of its result, or terms of its sums. */
-static Val with_classes(Graph *g, const Node *product, int64_t count, bool columns)
+static Val with_classes(Graph *g, const Node *product, int64_t count, bool as_columns)
 {
     const MatmulAttrs *at = product->attr;
-    return build_pad(g, product->in[1], columns != (at->tb != 0), count);
+    return build_pad(g, product->in[1], as_columns != (at->tb != 0), count);
 }
 
 /* They as one group. */

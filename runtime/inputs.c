@@ -56,8 +56,7 @@ IndexRange index_range(const Graph *g, const Node *n, int operand)
     case OP_cross_entropy_bwd:
         if (operand == (n->op == OP_cross_entropy ? 1 : 2)) {
             const CrossEntropyAttrs *at = n->attr;
-            int64_t classes = val_type(g, n->in[operand - 1])->dim[at->axis];
-            return (IndexRange){.limit = at->count ? at->count : classes,
+            return (IndexRange){.limit = class_count(at, val_type(g, n->in[operand - 1])),
                                 .ignore = at->ignore,
                                 .negative = at->negative != 0,
                                 .has_ignore = at->has_ignore != 0,

@@ -90,19 +90,26 @@ static int lock_folder(const CacheFolder *c)
     return fd;
 }
 
+static bool is_new(const TimeEntry *e) { return e->ns >= 0 && e->ns != e->was; }
+
 bool table_write(Table *t, Diag *d)
 {
     char *text = NULL;
     Table now = {.cache = t->cache};
+    bool any = false;
+    for (uint32_t i = 0; i < t->n; i++)
+        any |= is_new(&t->entry[i]);
+    if (!any)
+        return true;
     int lock = lock_folder(&t->cache->folder);
     memcpy(now.name, t->name, sizeof now.name);
-    bool there = cache_file_check(&t->cache->folder, t->name, &text) == CACHE_FOUND;
+    cache_file_check(&t->cache->folder, t->name, &text);
     if (text)
         read_table(&now, text);
     free(text);
     for (uint32_t i = 0; i < t->n; i++) {
         TimeEntry *e = &t->entry[i];
-        if (e->ns < 0 || (e->ns == e->was && there))
+        if (!is_new(e))
             continue;
         uint32_t at = table_find(&now, e->key);
         now.entry[at].ns = e->was = e->ns;

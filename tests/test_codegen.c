@@ -252,53 +252,54 @@ END_TEST
 static char *kernel_text(const Kernel *k) { return kernel_print_text(kernel_print_c, k); }
 static char *kernel_text_keyless(const Kernel *k) { return kernel_print_text(kernel_print_keyless_c, k); }
 
+/* x w + c, where c is x if `twice`. */
+typedef struct {
+    Arena a;
+    Diag d;
+    Graph g;
+    Command c;
+} ProductSum;
+static void product_sum(ProductSum *p, bool twice)
+{
+    memset(p, 0, sizeof *p);
+    graph_init(&p->g, &p->a, &p->d);
+    Type t = type_make(DT_F32, 2, (int64_t[]){8, 8});
+    Val in[3];
+    for (int i = 0; i < 3; i++)
+        in[i] = i == 2 && twice ? in[0] : graph_value(&p->g, "x", t, VAL_INPUT);
+    Val out = build(&p->g, OP_matmul_add, NULL, 3, in, NULL);
+    bool *live = NEW(&p->a, bool, p->g.nvals);
+    live[out.i] = true;
+    ck_assert_msg(out.i && lower(&p->c, &p->a, &p->g, p->g.order, 1, live, &p->d), "%s", p->d.msg);
+}
+
 /* What may lie over another operand is not promised to the compiler to lie alone. */
 START_TEST(only_lone_operands_are_restrict)
 {
-    Arena a = {0};
-    Diag d = {0};
-    Graph g;
-    Command c;
-    graph_init(&g, &a, &d);
-    Type t = type_make(DT_F32, 2, (int64_t[]){8, 8});
-    Val in[3], out;
-    for (int i = 0; i < 3; i++)
-        in[i] = graph_value(&g, "x", t, VAL_INPUT);
-    out = build(&g, OP_matmul_add, NULL, 3, in, NULL);
-    bool *live = NEW(&a, bool, g.nvals);
-    live[out.i] = true;
-    ck_assert_msg(out.i && lower(&c, &a, &g, g.order, 1, live, &d), "%s", d.msg);
-    ck_assert(kernel_inplace(&c.k, 2, 3));
-    char *text = kernel_text(&c.k);
+    ProductSum p;
+    product_sum(&p, false);
+    ck_assert(kernel_inplace(&p.c.k, 2, 3));
+    char *text = kernel_text(&p.c.k);
     for (int i = 0; i < 4; i++) {
         char operand[40];
         snprintf(operand, sizeof operand, "*%sx%d_, ", i < 2 ? "__restrict__ " : "", i);
         ck_assert_msg(strstr(text, operand) != NULL, "no '%s' in:\n%s", operand, text);
     }
     free(text);
-    arena_free(&a);
+    arena_free(&p.a);
 }
 END_TEST
 
 /* x w + x: the product reads x while its result is written. */
 START_TEST(a_factor_is_not_taken_over)
 {
-    Arena a = {0};
-    Diag d = {0};
-    Graph g;
-    Command c;
-    graph_init(&g, &a, &d);
-    Type t = type_make(DT_F32, 2, (int64_t[]){8, 8});
-    Val x = graph_value(&g, "x", t, VAL_INPUT), w = graph_value(&g, "w", t, VAL_INPUT);
-    Val out = build(&g, OP_matmul_add, NULL, 3, (Val[]){x, w, x}, NULL);
-    bool *live = NEW(&a, bool, g.nvals);
-    live[out.i] = true;
-    ck_assert_msg(out.i && lower(&c, &a, &g, g.order, 1, live, &d), "%s", d.msg);
-    ck_assert_int_eq(c.nread, 3);
-    ck_assert(!command_inplace(&c, 2, 3));
-    c.vals[0] = w;
-    ck_assert(command_inplace(&c, 2, 3));
-    arena_free(&a);
+    for (int twice = 0; twice < 2; twice++) {
+        ProductSum p;
+        product_sum(&p, twice);
+        ck_assert_int_eq(p.c.nread, 3);
+        ck_assert_int_eq(command_inplace(&p.c, 2, 3), !twice);
+        arena_free(&p.a);
+    }
 }
 END_TEST
 

@@ -18,7 +18,8 @@
 #define CONV_ALL_STRIPS ((int)P22 * (CONV_OUT_PLANE / CONV_WIDTH) * CONV_STRIPS)
 #define CONV_ROW_CHUNKS (((int)P8 + CONV_ROW_TAPS - 1) / CONV_ROW_TAPS)
 /* Columns that a strip meets, from the first: data's from the last, so that taps are in order. */
-#define CONV_LOWEST (CONV_DATA ? -(((CONV_ROW_TAPS - 1) * (int)P17 + (int)P11 - 1) / (int)P11) : 0)
+#define CONV_BEFORE ((CONV_ROW_TAPS - 1) * (int)P17 - (int)P14)
+#define CONV_LOWEST (CONV_DATA ? -((CONV_BEFORE + (int)P11 - 1) / (int)P11) : 0)
 #define CONV_HIGHEST                                                                         \
     (CONV_DATA ? (CONV_STRIP - 1 + (int)P14) / (int)P11                                      \
                : (CONV_STRIP - 1) * (int)P11 + (CONV_ROW_TAPS - 1) * (int)P17)

@@ -8,11 +8,6 @@ static const AttrDef ce_attrs[] = {
     ATTR(CrossEntropyAttrs, has_ignore, AT_I64, 0), ATTR(CrossEntropyAttrs, negative, AT_I64, 0),
     ATTR(CrossEntropyAttrs, count, AT_I64, 0)};
 
-static int64_t class_count(const CrossEntropyAttrs *at, const Type *logits)
-{
-    return at->count ? at->count : logits->dim[at->axis];
-}
-
 static Type without_axis(const Type *t, int64_t axis)
 {
     Type r = {.dt = t->dt};

@@ -195,13 +195,15 @@ def export(row, folder):
 class Step:
     """A training step whose recomputation can be set."""
 
-    def __init__(self, row, mode):
+    def __init__(self, row, mode, device="cpu"):
         self.net, self.x, self.target = make(row)
         self.mode, _, precision = mode.partition("-")
         self.autocast = precision == "bf16"
-        if self.x.dim() == 4:
-            self.net = self.net.to(memory_format=torch.channels_last)
-            self.x = self.x.contiguous(memory_format=torch.channels_last)
+        self.device = device
+        layout = torch.channels_last if self.x.dim() == 4 else torch.contiguous_format
+        self.net = self.net.to(device, memory_format=layout)
+        self.x = self.x.to(device, memory_format=layout)
+        self.target = self.target.to(device)
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-3, fused=True)
         self.forward = torch.compile(self.net) if self.mode in ("compile", "budget") else self.net
         self.blocks = [b for b in self.net.modules() if type(b).__name__ in row.blocks]
@@ -232,7 +234,7 @@ class Step:
 
     def __call__(self):
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.autocast):
             y = self.forward(self.x).float()
             if y.dim() == 3:
                 loss = F.cross_entropy(y.flatten(0, 1), self.target.flatten())

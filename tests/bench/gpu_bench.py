@@ -12,17 +12,14 @@ import argparse
 import dataclasses
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import bench_models as models  # noqa: E402
 import torch  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
 
 COMPILING = 4  # processes at a time
 
@@ -75,69 +72,41 @@ def export(rows, folder):
 
 # ---- PyTorch, a process per row
 
-class TorchStep:
-    def __init__(self, row, precision, compiled):
-        net, x, target = models.make(row)
-        layout = torch.channels_last if x.dim() == 4 else torch.contiguous_format
-        self.net = net.to("cuda", memory_format=layout)
-        self.x, self.target = x.to("cuda", memory_format=layout), target.cuda()
-        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-3, fused=True)
-        self.forward = torch.compile(self.net) if compiled else self.net
-        self.autocast = torch.autocast("cuda", {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision),
-                                       enabled=precision in ("bf16", "fp16"))
+def tensors(step):
+    """What stays on the GPU between its steps."""
+    states = [t for state in step.optimizer.state.values() for t in state.values() if torch.is_tensor(t) and t.is_cuda]
+    return [*step.net.parameters(), *step.net.buffers(), step.x, step.target, *states]
 
-    def __call__(self):
-        with self.autocast:
-            y = self.forward(self.x)
-        y, target = y.float(), self.target
-        if y.dim() == 3:
-            y, target = y.flatten(0, 1), target.flatten()
-        loss = F.cross_entropy(y, target)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
+
+def clear(step):
+    step.optimizer.zero_grad(set_to_none=True)
+    torch.cuda.empty_cache()
 
 
 def serve(name, precision, modes, steps):
     """Warms the modes up, says so, and times them when it is told to."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
-    made = {mode: TorchStep(ROWS[name], precision, mode == "compile") for mode in modes}
-    errors = {}
+    kind = "-bf16" if precision == "bf16" else ""
+    made = {mode: models.Step(ROWS[name], mode + kind, "cuda") for mode in modes}
+    result = {}
     for mode, step in made.items():
         try:
             for _ in range(3):
                 step()
-            step.optimizer.zero_grad(set_to_none=True)
-            torch.cuda.synchronize()
         except Exception as e:  # out of memory, beside others, too
-            errors[mode] = repr(e)[:200]
-        torch.cuda.empty_cache()
+            result[mode] = {"error": repr(e)[:200]}
+        clear(step)
     print("ready", flush=True)
     sys.stdin.readline()
-    result = {}
     for mode, step in made.items():
-        if mode in errors:
-            result[mode] = {"error": errors[mode]}
+        if mode in result:
             continue
         torch.cuda.reset_peak_memory_stats()
-        held = torch.cuda.memory_allocated()
-        other = [t for s in made.values() if s is not step
-                 for t in (*s.net.parameters(), *s.net.buffers(), s.x, s.target, *states(s))]
-        ms = []
-        for _ in range(2 + steps):
-            start = time.perf_counter()
-            step()
-            torch.cuda.synchronize()
-            ms.append(1e3 * (time.perf_counter() - start))
-        step.optimizer.zero_grad(set_to_none=True)
-        result[mode] = {"ms": statistics.median(ms[2:]), "held": held,
-                        "bytes": torch.cuda.max_memory_allocated() - sum(t.nbytes for t in other)}
-        torch.cuda.empty_cache()
+        others = sum(t.nbytes for s in made.values() if s is not step for t in tensors(s))
+        ms = models.measure(step, steps)["ms"]
+        result[mode] = {"ms": ms, "bytes": torch.cuda.max_memory_allocated() - others}
+        clear(step)
     print(json.dumps(result), flush=True)
-
-
-def states(step):
-    return [t for state in step.optimizer.state.values() for t in state.values() if torch.is_tensor(t) and t.is_cuda]
 
 
 # ---- ckc
@@ -208,7 +177,7 @@ def main():
     p.add_argument("--rows", default=",".join(ROWS))
     p.add_argument("--modes", default="eager,compile")
     p.add_argument("--ckc", default=os.path.join(HERE, "..", "..", "build", "release", "ckc"))
-    p.add_argument("--precision", default="bf16")
+    p.add_argument("--precision", default="bf16", choices=["f32", "tf32", "bf16"])
     p.add_argument("--steps", type=int, default=15)
     p.add_argument("--json")
     args = p.parse_args()
