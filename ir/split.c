@@ -157,14 +157,28 @@ static bool fused_stage(Lowering *x, int first, int end, Diag *d)
            add_stage(x, &c, NULL, NULL);
 }
 
+/* Behind what is fused from there on.  What calls functions in front of a loss is a stage before it: in the
+ * loss's kernel every pass over a row would do so again. */
+static int fused_end(const Lowering *x, int first)
+{
+    int i = first, called = first;
+    for (; i < x->c->n && !node_is_split(&x->g->nodes[x->c->nodes[i].i]); i++) {
+        const Node *n = &x->g->nodes[x->c->nodes[i].i];
+        if (n->op == OP_cross_entropy && called > first)
+            return called;
+        if ((node_def(n)->traits & OPT_POINTWISE) && node_def(n)->expr.cost >= EXPR_CALL)
+            called = i + 1;
+    }
+    return i;
+}
+
 static bool make_stages(Lowering *x, Diag *d)
 {
     const Command *c = x->c;
     x->loop->stage = NEW(x->a, Stage, c->n);
     for (int i = 0, end; i < c->n; i = end) {
         bool split = node_is_split(&x->g->nodes[c->nodes[i].i]);
-        for (end = i + 1; !split && end < c->n && !node_is_split(&x->g->nodes[c->nodes[end].i]); end++)
-            continue;
+        end = split ? i + 1 : fused_end(x, i);
         TRY(split ? split_stage(x, &c->nodes[i], d) : fused_stage(x, i, end, d));
     }
     return true;

@@ -1,9 +1,10 @@
 /* split_head.c -- cross-entropy over a large vocabulary in blocks of rows (ir/split.c).
  *
- *   logits = x w   loss, lse = cross_entropy(logits)   dlogits = cross_entropy_bwd(..)
- *   dx = dlogits w'                                    dw = dlogits' x, those that are wanted
+ *   logits = x w   z = f(logits)   loss, lse = cross_entropy(z)   dz = cross_entropy_bwd(..)
+ *   dlogits = df(.., dz)   dx = dlogits w'   dw = dlogits' x   sums of dz over rows, those that are wanted
  *
- * where the loss may be in single precision and the products in half.
+ * where f is a chain of pointwise operators, such as a bias, a scale, or a cap by tanh, and the loss may
+ * be in single precision and the products in half.
  * Rows do not see each other, and the cotangent of the loss does not depend on the loss, so a block of
  * rows can do all of this before the next one begins: logits and their gradient never exist beyond a
  * block, and nothing is computed twice.  A rule of shapes and the device: every budget computes the same.
@@ -12,151 +13,212 @@
 #include "../ir/integer.h"
 #include "rewrite.h"
 
+enum { DX, DW, SUMS, ENDS }; /* what is left of the gradient of logits */
 enum {
     ROW_UNIT = 16,    /* blocks are multiples */
     COLUMN_UNIT = 16, /* bytes of a row, that products on a GPU's tensor cores read it together */
-    FEW_ROWS = 256    /* of which such products are not worth the copies of weights and their gradient */
+    FEW_ROWS = 256,   /* of which such products are not worth the copies of weights and their gradient */
+    MAX_MEMBERS = 32  /* operators between the products */
 };
 
 typedef struct {
     Graph *g;
-    const uint32_t *uses;
-    const Node *logits, *loss, *slope;
-    const Node *dx, *dw; /* NULL: nothing before the head trains, or not its weights */
+    NodeId logits, loss;
+    NodeId end[ENDS];  /* {0}: nothing before the head trains, not its weights, or there is no bias */
     bool weight_first; /* dw = x' dlogits, not dlogits' x */
-    int64_t rows;   /* of the logits */
-    int64_t asked;  /* for a block; 0: as the rule says */
+    NodeId member[MAX_MEMBERS]; /* what stands between the products, as scheduled, with loss and gradient */
+    int n;
+    bool *inside; /* per value: a member's, with a row of it for each row of the logits */
+    bool *below;  /* per value: depends on one of those */
+    bool finite;  /* members make finite numbers of zeros, so that there can be classes of zeros */
+    int64_t rows, classes; /* of the logits */
+    int64_t asked;  /* rows of a block; 0: as the rule says */
     const DeviceInfo *device; /* the rule: smaller logits stay whole, and fewer rows in a block would
                                * read weights and their gradient too often */
 } Head;
 
+static const Node *at(const Head *h, NodeId id) { return &h->g->nodes[id.i]; }
+
+static bool same(NodeId a, NodeId b) { return a.i == b.i; }
+
 /* ---- finding it ----------------------------------------------------------------------------- */
 
-/* A view, or a cast from or to half precision. */
-static bool is_seen_through(const Head *h, const Node *n)
+/* On a GPU, where a product with rows that are no multiples of COLUMN_UNIT takes several times as long,
+ * multiples of so many elements. */
+static int64_t unit(const Head *h)
 {
-    return n && (n->op == OP_reshape || (n->op == OP_cast && (dtype_is_half(val_type(h->g, n->in[0])->dt) ||
-                                                              dtype_is_half(val_type(h->g, n->out[0])->dt))));
+    const Node *n = at(h, h->logits);
+    DType dt = val_type(h->g, n->in[0])->dt;
+    bool rounds = ((const MatmulAttrs *)n->attr)->tf32 || dtype_is_half(dt);
+    return h->device->capability && rounds && h->rows >= FEW_ROWS ? COLUMN_UNIT / dtype_size[dt] : 1;
 }
 
-/* The value behind those that nothing else reads. */
-static Val behind_views(const Head *h, Val v)
-{
-    const Node *n = graph_def(h->g, v);
-    while (is_seen_through(h, n) && h->uses[n->in[0].i] == 1) {
-        v = n->in[0];
-        n = graph_def(h->g, v);
-    }
-    return v;
-}
-
-static Val seen(const Head *h, Val v)
-{
-    for (const Node *n; is_seen_through(h, n = graph_def(h->g, v));)
-        v = n->in[0];
-    return v;
-}
-
-static bool views(const Head *h, Val v, Val of) { return seen(h, v).i == seen(h, of).i; }
-
-/* Readers of the elements of v other than views of it: up to max of them; false: more, or an end. */
-static bool readers(const Head *h, Val v, const Node **n, int *count, int max)
-{
-    const Graph *g = h->g;
-    *count = 0;
-    for (uint32_t i = 0; i < g->nout; i++)
-        if (views(h, g->out[i], v))
-            return false;
-    for (uint32_t k = 0; k < g->norder; k++) {
-        const Node *m = &g->nodes[g->order[k].i];
-        bool reads = false;
-        for (int i = 0; i < m->nin; i++)
-            reads |= m->in[i].i && views(h, m->in[i], v);
-        if (!reads || is_seen_through(h, m))
-            continue;
-        if (*count == max)
-            return false;
-        n[(*count)++] = m;
-    }
-    return true;
-}
-
-/* Columns of logits that there should be, those behind the classes being of zeros: on a GPU, where a product
- * with rows that are no multiples of COLUMN_UNIT takes several times as long. */
-static int64_t columns(const Head *h)
-{
-    const Type *t = val_type(h->g, h->logits->out[0]);
-    const MatmulAttrs *at = h->logits->attr;
-    int64_t unit = COLUMN_UNIT / dtype_size[val_type(h->g, h->logits->in[0])->dt], n = t->dim[1];
-    bool rounds = at->tf32 || dtype_is_half(t->dt);
-    return h->device->capability && rounds && h->rows >= FEW_ROWS ? round_up(n, unit) : n;
-}
+/* Classes that there should be, those behind being of zeros. */
+static int64_t columns(const Head *h) { return h->finite ? round_up(h->classes, unit(h)) : h->classes; }
 
 /* Large, and larger than the gradient of the weights, which has to be whole where it accumulates. */
 static bool worth(const Head *h)
 {
-    const Type *x = val_type(h->g, h->logits->in[0]);
+    const Node *n = at(h, h->logits);
     if (h->asked > 0)
         return h->rows > h->asked;
-    return type_bytes(val_type(h->g, h->logits->out[0])) >= h->device->head_bytes &&
-           h->rows >= 2 * h->device->head_rows && h->rows > x->dim[1];
+    return type_bytes(val_type(h->g, n->out[0])) >= h->device->head_bytes &&
+           h->rows >= 2 * h->device->head_rows && h->rows > val_type(h->g, n->in[0])->dim[1];
 }
 
-/* dx = dlogits .. and dw = dlogits' x or x' dlogits; no other reader */
-static bool find_products(Head *h)
+/* Rows of all classes. */
+static bool is_whole(const Head *h, Val v)
 {
-    const Node *n[2];
-    int count;
-    if (!readers(h, h->slope->out[0], n, &count, 2))
+    const Type *t = val_type(h->g, v);
+    return t->rank > 1 && t->dim[t->rank - 1] == h->classes && type_count(t) == h->rows * h->classes;
+}
+
+/* A number, or one for each class. */
+static bool is_of_row(const Head *h, Val v)
+{
+    const Type *t = val_type(h->g, v);
+    return type_count(t) == 1 || (t->dim[t->rank - 1] == h->classes && type_count(t) == h->classes);
+}
+
+static bool is_elementwise(const Node *n)
+{
+    return (node_def(n)->traits & (OPT_POINTWISE | OPT_VIEW)) && !(node_def(n)->traits & OPT_RANDOM);
+}
+
+/* A finite number of zeros and of what is added for classes that there are not. */
+static bool stays_finite(const Graph *g, const Node *n)
+{
+    switch (n->op) {
+    case OP_reshape: case OP_cast: case OP_add: case OP_sub: case OP_mul: case OP_tanh: case OP_tanh_bwd:
+        return true;
+    case OP_div:
+        return type_count(val_type(g, n->in[1])) == 1;
+    default:
         return false;
-    for (int i = 0; i < count; i++) {
-        const Node *m = n[i];
-        if (m->op != OP_matmul || val_type(h->g, m->in[0])->rank != 2 || val_type(h->g, m->in[1])->rank != 2)
-            return false;
-        const MatmulAttrs *at = m->attr;
-        bool first = views(h, m->in[0], h->slope->out[0]);
-        Val other = m->in[first ? 1 : 0];
-        if (views(h, other, h->logits->in[0]) && at->ta && !at->tb) {
-            h->dw = m;
-            h->weight_first = !first;
-        } else if (first && !at->ta && !views(h, other, h->slope->out[0])) {
-            h->dx = m;
-        }
     }
-    return count > 0 && (h->dx != NULL) + (h->dw != NULL) == count;
 }
 
-static bool find(Head *h, const Node *loss)
+static bool add_member(Head *h, NodeId id, Val out)
 {
-    Graph *g = h->g;
-    const CrossEntropyAttrs *at = loss->attr;
+    TRY(h->n < MAX_MEMBERS);
+    h->member[h->n++] = id;
+    h->inside[out.i] = true;
+    return true;
+}
+
+/* Those that read what is inside: a member of the chain, */
+static bool joins(Head *h, NodeId id)
+{
+    const Node *n = at(h, id);
+    for (int i = 0; i < n->nin; i++)
+        TRY(h->inside[n->in[i].i] || (!h->below[n->in[i].i] && is_of_row(h, n->in[i])));
+    h->finite &= stays_finite(h->g, n);
+    return n->nout == 1 && is_whole(h, n->out[0]) && add_member(h, id, n->out[0]);
+}
+
+/* the loss or its gradient, */
+static bool joins_loss(Head *h, NodeId id)
+{
+    const Node *n = at(h, id);
+    bool bwd = n->op == OP_cross_entropy_bwd;
+    TRY(bwd ? h->inside[n->in[1].i] && n->in[3].i == at(h, h->loss)->out[1].i : same(id, h->loss));
+    for (int i = 0; i < n->nin; i++)
+        TRY(!h->below[n->in[i].i] || i == (bwd ? 1 : 0) || (bwd && i == 3));
+    return add_member(h, id, n->out[bwd ? 0 : 1]);
+}
+
+/* dx = dlogits .. or dw = dlogits' x or x' dlogits, */
+static bool ends_in_product(Head *h, NodeId id)
+{
+    const Node *n = at(h, id);
+    const MatmulAttrs *m = n->attr;
+    bool first = h->inside[n->in[0].i];
+    Val other = n->in[first ? 1 : 0], x = at(h, h->logits)->in[0];
+    if (h->below[other.i] || val_type(h->g, n->in[0])->rank != 2 || val_type(h->g, other)->rank != 2)
+        return false;
+    bool weights = m->ta && !m->tb && graph_root(h->g, other).i == graph_root(h->g, x).i;
+    NodeId *end = &h->end[weights ? DW : DX];
+    if (end->i || (!weights && (!first || m->ta)))
+        return false;
+    *end = id;
+    h->weight_first |= weights && !first;
+    return true;
+}
+
+/* or sums of all rows. */
+static bool ends_in_sums(Head *h, NodeId id)
+{
+    const Node *n = at(h, id);
+    int rank = val_type(h->g, n->in[0])->rank;
+    if (h->end[SUMS].i || !is_whole(h, n->in[0]) ||
+        axes_mask(&((const ReduceAttrs *)n->attr)->axes) != (1u << (rank - 1)) - 1)
+        return false;
+    h->end[SUMS] = id;
+    return true;
+}
+
+static bool follow(Head *h, NodeId id)
+{
+    const Node *n = at(h, id);
+    bool reads = false, below = false, ok = true;
+    for (int i = 0; i < n->nin; i++) {
+        reads |= h->inside[n->in[i].i];
+        below |= h->below[n->in[i].i];
+    }
+    if (same(id, h->logits))
+        h->inside[n->out[0].i] = below = true;
+    else if (reads && (n->op == OP_cross_entropy || n->op == OP_cross_entropy_bwd))
+        ok = joins_loss(h, id);
+    else if (reads && n->op == OP_matmul)
+        ok = ends_in_product(h, id);
+    else if (reads && n->op == OP_reduce_sum)
+        ok = ends_in_sums(h, id);
+    else if (reads)
+        ok = is_elementwise(n) && joins(h, id);
+    for (int i = 0; i < n->nout; i++)
+        h->below[n->out[i].i] = below;
+    return ok;
+}
+
+/* The product behind pointwise operators. */
+static NodeId product_behind(const Head *h, Val v)
+{
+    for (const Node *n; (n = graph_def(h->g, v)) && n->op != OP_matmul;) {
+        int i = 0;
+        while (is_elementwise(n) && i < n->nin && !is_whole(h, n->in[i]))
+            i++;
+        if (!is_elementwise(n) || i == n->nin)
+            return (NodeId){0};
+        v = n->in[i];
+    }
+    return h->g->vals[v.i].def;
+}
+
+static bool find(Head *h, Arena *tmp)
+{
+    const Graph *g = h->g;
+    const Node *loss = at(h, h->loss), *logits;
     const Type *t = val_type(g, loss->in[0]);
-    const Node *n[2];
-    int count;
-    h->loss = loss;
-    h->logits = graph_def(g, behind_views(h, loss->in[0]));
-    h->dx = h->dw = NULL;
-    if (!h->logits || h->logits->op != OP_matmul || at->axis != t->rank - 1 ||
-        ((const MatmulAttrs *)h->logits->attr)->ta ||
-        val_type(g, h->logits->in[0])->rank != 2 || val_type(g, h->logits->in[1])->rank != 2)
+    h->classes = t->dim[t->rank - 1];
+    h->rows = type_count(t) / (h->classes ? h->classes : 1);
+    if (((const CrossEntropyAttrs *)loss->attr)->axis != t->rank - 1 || !h->rows)
         return false;
-    h->rows = val_type(g, h->logits->in[0])->dim[0];
-    bool apart = columns(h) != val_type(g, h->logits->out[0])->dim[1];
-    if (h->rows * t->dim[t->rank - 1] != type_count(t) || !(worth(h) || apart) ||
-        !readers(h, h->logits->out[0], n, &count, 2) || count != 2)
+    h->logits = product_behind(h, loss->in[0]);
+    logits = at(h, h->logits);
+    if (!h->logits.i || ((const MatmulAttrs *)logits->attr)->ta || val_type(g, logits->in[0])->rank != 2 ||
+        val_type(g, logits->in[1])->rank != 2)
         return false;
-    h->slope = n[n[0] == loss];
-    return h->slope->op == OP_cross_entropy_bwd && views(h, h->slope->in[1], h->logits->out[0]) &&
-           h->slope->in[3].i == loss->out[1].i && h->uses[loss->out[1].i] == 1 && find_products(h);
+    h->finite = true;
+    h->inside = NEW(tmp, bool, g->nvals);
+    h->below = NEW(tmp, bool, g->nvals);
+    for (uint32_t k = 0; k < g->norder; k++)
+        TRY(follow(h, g->order[k]));
+    for (uint32_t i = 0; i < g->nout; i++)
+        TRY(!h->inside[g->out[i].i]);
+    return (h->end[DX].i || h->end[DW].i) && (worth(h) || columns(h) != h->classes);
 }
 
 /* ---- building it ---------------------------------------------------------------------------- */
-
-typedef struct {
-    Val loss, dx, dw;
-} Parts;
-
-static Val flat(Graph *g, Val v, int64_t rows) { return build_reshape(g, v, 1, &rows); }
 
 /* Rows of a block; blocks are of about equal size. */
 static int64_t block_rows(const Head *h)
@@ -167,61 +229,129 @@ static int64_t block_rows(const Head *h)
     return round_up(ceil_div(h->rows, count), ROW_UNIT);
 }
 
-static void set_split(Graph *g, Val made, SplitBy by, int64_t block)
+static void set_split(const Head *h, Val made, SplitBy by)
 {
-    Node *n = graph_def(g, made);
-    n->group = g->ngroups;
-    n->split = (Split){by, block};
+    Node *n = graph_def(h->g, made);
+    if (n)
+        n->split = (Split){by, block_rows(h)};
 }
 
-/* The second factor of a product, with so many classes: columns of its result, or terms of its sums. */
-static Val with_classes(Graph *g, const Node *product, int64_t count, bool as_columns)
+/* The second factor of a product, with all columns: of its result, or terms of its sums. */
+static Val with_classes(const Head *h, NodeId product, bool as_columns)
 {
-    const MatmulAttrs *at = product->attr;
-    return build_pad(g, product->in[1], as_columns != (at->tb != 0), count);
+    const Node *n = at(h, product);
+    return build_pad(h->g, n->in[1], as_columns != (((const MatmulAttrs *)n->attr)->tb != 0), columns(h));
 }
 
-/* They as one group. */
-static Parts build_head(const Head *h)
+/* What a member reads from outside, with as many rows or columns as the others have. */
+static Val outside(const Head *h, const Node *n, int i)
+{
+    bool loss = n->op == OP_cross_entropy, bwd = n->op == OP_cross_entropy_bwd;
+    bool of_rows = (loss && i == 1) || (bwd && (i == 0 || i == 2));
+    int64_t count = type_count(val_type(h->g, n->in[i]));
+    Val v = build_reshape(h->g, n->in[i], 1, &count);
+    return of_rows || count != h->classes ? v : build_pad(h->g, v, 0, columns(h));
+}
+
+static void build_outside(const Head *h, Val *as)
+{
+    for (int m = 0; m < h->n; m++) {
+        Node n = *at(h, h->member[m]);
+        for (int i = 0; i < n.nin; i++)
+            if (n.in[i].i && !h->inside[n.in[i].i])
+                as[n.in[i].i] = outside(h, &n, i);
+    }
+}
+
+/* On rows of all columns, whatever the member's shape was. */
+static void build_member(const Head *h, NodeId id, Val *as)
+{
+    enum { MAX_IN = 5 };
+    Node n = *at(h, id);
+    Val in[MAX_IN] = {{0}}, out[MAX_OUT] = {{0}};
+    CrossEntropyAttrs of;
+    for (int i = 0; i < n.nin; i++)
+        in[i] = as[n.in[i].i];
+    if (n.op == OP_cross_entropy || n.op == OP_cross_entropy_bwd) {
+        of = *(const CrossEntropyAttrs *)n.attr;
+        of.axis = 1;
+        of.count = columns(h) > h->classes ? h->classes : 0;
+        n.attr = &of;
+    }
+    if (n.op == OP_reshape)
+        out[0] = in[0];
+    else
+        build_n(h->g, n.op, n.name, n.nin, in, n.attr, n.nout, out);
+    for (int i = 0; i < n.nout; i++)
+        as[n.out[i].i] = out[i];
+}
+
+/* What is summed over rows: where it is cast from 16 bits for that, those. */
+static Val summed(const Head *h)
+{
+    Val v = at(h, h->end[SUMS])->in[0];
+    const Node *n = graph_def(h->g, v);
+    bool widened = n->op == OP_cast && dtype_is_half(val_type(h->g, n->in[0])->dt);
+    return widened ? n->in[0] : v;
+}
+
+/* In the type and shape of what it takes the place of. */
+static Val as_was(Graph *g, Val old, Val v)
+{
+    Type t = *val_type(g, old);
+    return build_reshape(g, build_cast(g, v, t.dt), t.rank, t.dim);
+}
+
+/* On rows of all columns. */
+static Val build_end(const Head *h, int i, const Val *as, Val x, Val w, Val ones)
+{
+    Node n = *at(h, h->end[i]);
+    Val v = as[n.in[0].i];
+    MatmulAttrs sums = {.ta = 1};
+    if (i == DX)
+        return build(h->g, OP_matmul, NULL, 2, (Val[]){v, w}, n.attr);
+    if (i == DW)
+        return build(h->g, OP_matmul, NULL, 2,
+                     h->weight_first ? (Val[]){x, as[n.in[1].i]} : (Val[]){v, x}, n.attr);
+    v = as[summed(h).i];
+    sums.out = dtype_is_half(val_type(h->g, v)->dt) ? DT_F32 : DT_NONE;
+    return build(h->g, OP_matmul, NULL, 2, (Val[]){ones, v}, &sums);
+}
+
+/* They as one group, behind what it reads; what takes the place of its results. */
+static void build_head(const Head *h, Val *subst, Arena *tmp)
 {
     Graph *g = h->g;
-    CrossEntropyAttrs at = *(const CrossEntropyAttrs *)h->loss->attr;
-    int64_t classes = val_type(g, h->logits->out[0])->dim[1], wide = columns(h);
-    at.axis = 1;
-    at.count = wide > classes ? classes : 0;
-    Val x = h->logits->in[0], out[2] = {{0}};
-    Val target = flat(g, h->loss->in[1], h->rows), given = flat(g, h->slope->in[0], h->rows);
-    Val weight = h->loss->nin > 2 ? build_pad(g, h->loss->in[2], 0, wide) : (Val){0};
-    Val w = with_classes(g, h->logits, wide, true), w_of_dx = w;
-    if (h->dx && h->dx->in[1].i != h->logits->in[1].i)
-        w_of_dx = with_classes(g, h->dx, wide, false);
+    Val *as = NEW(tmp, Val, g->nvals), made[ENDS] = {{0}};
+    Node logits = *at(h, h->logits), loss = *at(h, h->loss);
+    Val x = logits.in[0], w = with_classes(h, h->logits, true), w_of_dx = w, ones = {0};
+    build_outside(h, as);
+    if (h->end[DX].i && at(h, h->end[DX])->in[1].i != logits.in[1].i)
+        w_of_dx = with_classes(h, h->end[DX], false);
+    if (h->end[SUMS].i)
+        ones = build_expand(g, build_scalar(g, val_type(g, summed(h))->dt, 1), 2,
+                            (int64_t[]){h->rows, unit(h)});
     uint32_t first = g->nnodes;
-    Val logits = build(g, OP_matmul, h->logits->name, 2, (Val[]){x, w}, h->logits->attr);
-    Val scores = build_cast(g, logits, val_type(g, h->loss->in[0])->dt);
-    build_n(g, OP_cross_entropy, h->loss->name, h->loss->nin, (Val[]){scores, target, weight}, &at, 2, out);
-    Val slope = build(g, OP_cross_entropy_bwd, NULL, h->slope->nin,
-                      (Val[]){given, scores, target, out[1], weight}, &at);
-    slope = build_cast(g, slope, val_type(g, x)->dt);
-    Val factor[] = {h->weight_first ? x : slope, h->weight_first ? slope : x};
-    Parts p = {.loss = out[0]};
-    if (h->dx)
-        p.dx = build(g, OP_matmul, NULL, 2, (Val[]){slope, w_of_dx}, h->dx->attr);
-    if (h->dw)
-        p.dw = build(g, OP_matmul, NULL, 2, factor, h->dw->attr);
+    Val z = as[logits.out[0].i] = build(g, OP_matmul, logits.name, 2, (Val[]){x, w}, logits.attr);
+    for (int i = 0; i < h->n; i++)
+        build_member(h, h->member[i], as);
+    for (int i = 0; i < ENDS; i++)
+        if (h->end[i].i)
+            made[i] = build_end(h, i, as, x, w_of_dx, ones);
     if (g->diag->failed)
-        return p;
+        return;
     g->ngroups++;
     for (uint32_t i = first; i < g->nnodes; i++)
         g->nodes[i].group = g->ngroups;
-    set_split(g, logits, SPLIT_ROWS, block_rows(h));
-    if (h->dx)
-        set_split(g, p.dx, SPLIT_ROWS, block_rows(h));
-    if (h->dw)
-        set_split(g, p.dw, SPLIT_SUM, block_rows(h));
-    p.dw = build_slice(g, p.dw, h->weight_first, 0, classes);
-    const Type *t = val_type(g, h->loss->out[0]);
-    p.loss = build_reshape(g, p.loss, t->rank, t->dim);
-    return p;
+    set_split(h, z, SPLIT_ROWS);
+    for (int i = 0; i < ENDS; i++)
+        set_split(h, made[i], i == DX ? SPLIT_ROWS : SPLIT_SUM);
+    made[DW] = build_slice(g, made[DW], h->weight_first, 0, h->classes);
+    made[SUMS] = build_slice(g, build_slice(g, made[SUMS], 0, 0, 1), 1, 0, h->classes);
+    subst[loss.out[0].i] = as_was(g, loss.out[0], as[loss.out[0].i]);
+    for (int i = 0; i < ENDS; i++)
+        if (h->end[i].i)
+            subst[at(h, h->end[i])->out[0].i] = as_was(g, at(h, h->end[i])->out[0], made[i]);
 }
 
 /* ---- putting it into the schedule ------------------------------------------------------------- */
@@ -249,53 +379,39 @@ static void append(Move *m, NodeId id)
     graph_schedule(g, id);
 }
 
-/* Does v depend on the loss? */
-static bool depends(const Graph *g, Val v, const Node *loss, bool *seen)
+/* What n reads and the head does not make. */
+static void append_read(Move *m, const Head *h, NodeId id)
 {
-    const Node *n = graph_def(g, v);
-    if (!n || seen[v.i])
-        return false;
-    seen[v.i] = true;
-    if (n == loss)
-        return true;
-    for (int i = 0; i < n->nin; i++)
-        if (depends(g, n->in[i], loss, seen))
-            return true;
-    return false;
+    const Node *n = at(h, id);
+    for (int i = 0; i < n->nin; i++) {
+        NodeId d = h->g->vals[n->in[i].i].def;
+        if (d.i && !h->below[n->in[i].i])
+            append(m, d);
+    }
 }
 
-static NodeId id_of(const Graph *g, const Node *n) { return n ? g->vals[n->out[0].i].def : (NodeId){0}; }
-
-/* They stand where the loss stood, behind what makes its cotangent. */
-static void replace(Head *h, StepInfo *info, Arena *tmp)
+/* They stand where the loss stood, behind what they read. */
+static void replace(const Head *h, StepInfo *info, Arena *tmp)
 {
     Graph *g = h->g;
-    uint32_t n = g->norder, nnodes = g->nnodes, nvals = g->nvals;
+    uint32_t n = g->norder;
     const NodeId *old = graph_take_order(g, tmp);
-    /* building moves the tables of nodes */
-    Node logits = *h->logits, loss = *h->loss, slope = *h->slope, none = {0};
-    Node dx = h->dx ? *h->dx : none, dw = h->dw ? *h->dw : none;
-    NodeId gone[] = {id_of(g, h->loss), id_of(g, h->slope), id_of(g, h->dx), id_of(g, h->dw)};
-    *h = (Head){g, h->uses, &logits, &loss, &slope, h->dx ? &dx : NULL, h->dw ? &dw : NULL, h->weight_first,
-                h->rows, h->asked, h->device};
-    Move m = {g, nnodes, NEW(tmp, bool, nnodes + 1), NEW(tmp, Val, nvals + 1)};
+    Move m = {g, g->nnodes, NEW(tmp, bool, g->nnodes + 1), NEW(tmp, Val, g->nvals + 1)};
+    for (int i = 0; i < h->n; i++)
+        m.done[h->member[i].i] = true;
+    for (int i = 0; i < ENDS; i++)
+        m.done[h->end[i].i] = true;
     for (uint32_t k = 0; k < n; k++) {
-        if (old[k].i == gone[0].i) {
-            NodeId d = g->vals[slope.in[0].i].def;
-            if (d.i)
-                append(&m, d);
-            Parts p = build_head(h);
-            m.subst[loss.out[0].i] = p.loss;
-            if (h->dx)
-                m.subst[dx.out[0].i] = p.dx;
-            if (h->dw)
-                m.subst[dw.out[0].i] = p.dw;
-        }
-        bool replaced = false;
-        for (int i = 0; i < 4; i++)
-            replaced |= old[k].i == gone[i].i;
-        if (!replaced)
+        if (same(old[k], h->loss)) {
+            append_read(&m, h, h->logits);
+            for (int i = 0; i < h->n; i++)
+                append_read(&m, h, h->member[i]);
+            for (int i = 0; i < ENDS; i++)
+                append_read(&m, h, h->end[i]);
+            build_head(h, m.subst, tmp);
+        } else {
             append(&m, old[k]);
+        }
     }
     for (uint32_t i = 0; i < g->nout; i++)
         if (m.subst[g->out[i].i].i)
@@ -309,12 +425,8 @@ static void replace(Head *h, StepInfo *info, Arena *tmp)
 bool pass_head(Graph *g, PassCtx *cx)
 {
     for (uint32_t k = 0; k < g->norder; k++) {
-        const Node *n = &g->nodes[g->order[k].i];
-        Head h = {.g = g, .asked = cx->opt->head_rows, .device = step_device(cx->opt)};
-        if (n->op != OP_cross_entropy)
-            continue;
-        h.uses = graph_uses(g, cx->tmp);
-        if (!find(&h, n) || depends(g, h.slope->in[0], n, NEW(cx->tmp, bool, g->nvals)))
+        Head h = {.g = g, .loss = g->order[k], .asked = cx->opt->head_rows, .device = step_device(cx->opt)};
+        if (at(&h, h.loss)->op != OP_cross_entropy || !find(&h, cx->tmp))
             continue;
         replace(&h, cx->info, cx->tmp);
         cx->changed = true;

@@ -56,6 +56,34 @@ START_TEST(same_training)
 }
 END_TEST
 
+/* A head with a bias, whose logits a cap holds: the product, those of three gradients, and no logits beside a
+ * block's. */
+START_TEST(what_stands_between)
+{
+    static const char text[] =
+        "graph {\n  input %x: f32[96,8]\n  input %t: i64[2,48] as \"target\"\n  param %v: f32[8,8]\n"
+        "  param %w: f32[50,8]\n  param %b: f32[50]\n  const %cap: f32[] = {3}\n"
+        "  %a: f32[96,8] = matmul %x, %v\n  %p: f32[96,50] = matmul %a, %w {tb=1}\n"
+        "  %r: f32[2,48,50] = reshape %p {shape=[2,48,50]}\n  %q: f32[2,48,50] = add %r, %b\n"
+        "  %u: f32[2,48,50] = div %q, %cap\n  %z: f32[2,48,50] = tanh %u\n  %y: f32[2,48,50] = mul %z, %cap\n"
+        "  %l: f32[2,48], %e: f32[2,48] = cross_entropy %y, %t {axis=2}\n"
+        "  %s: f32[] = reduce_sum %l {axes=[0,1], keepdims=0}\n  output %s\n}\n";
+    double loss[2][STEPS];
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        step_init(&s);
+        s.opt.head_rows = i ? 32 : WHOLE;
+        s.opt.precision = _i ? PRECISION_BF16 : PRECISION_F32;
+        ck_assert_msg(step_compile_text(&s, text, &(Init){INIT_NORMAL, 0.5}), "%s", s.diag.msg);
+        ck_assert_int_eq(count_split(&s.g), 4 * i);
+        step_run(&s, NULL, STEPS, loss[i]);
+        step_free(&s);
+    }
+    for (int i = 0; i < STEPS; i++)
+        ck_assert_double_eq_tol(loss[0][i], loss[1][i], (_i ? 1e-4 : 1e-6) * loss[0][i]);
+}
+END_TEST
+
 START_TEST(same_bits_at_a_budget)
 {
     double want[STEPS], got[STEPS];
@@ -76,6 +104,7 @@ Suite *suite_split_head(void)
     Suite *s = suite_create("split_head");
     TCase *c = tcase_create("training");
     tcase_add_loop_test(c, same_training, 0, 3);
+    tcase_add_loop_test(c, what_stands_between, 0, 2);
     tcase_add_test(c, same_bits_at_a_budget);
     suite_add_tcase(s, c);
     return s;
