@@ -10,6 +10,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -313,4 +315,26 @@ bool cache_file_write(const CacheFolder *c, const char *name, const char *text, 
         ok = fail_status(d, EXIT_DEVICE, "cannot write %s/%s: %s", c->path, name, strerror(errno));
     temp_remove(&dir);
     return ok;
+}
+
+/* A temporary folder is locked for its life. */
+int cache_folder_lock(const CacheFolder *c)
+{
+    enum { TRIES = 100 };
+    const struct timespec pause = {.tv_nsec = 10000000};
+    int fd = c->temporary ? -1 : open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (i == TRIES || errno != EWOULDBLOCK) {
+            close(fd);
+            return -1;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return fd;
+}
+
+void cache_folder_unlock(int lock)
+{
+    if (lock >= 0)
+        close(lock);
 }

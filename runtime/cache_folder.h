@@ -34,6 +34,10 @@ typedef enum { CACHE_FOUND, CACHE_ABSENT, CACHE_DAMAGED } CacheState;
  * malloc'ed, with a zero behind them. */
 CacheState cache_file_check(const CacheFolder *c, const char *name, char **text);
 bool cache_file_write(const CacheFolder *c, const char *name, const char *text, Diag *d);
+/* While one process reads a file and writes what becomes of it, others wait, for at most a second.  -1, which
+ * unlock takes: a folder of this process alone, one without locks, or one that somebody keeps locked. */
+int cache_folder_lock(const CacheFolder *c);
+void cache_folder_unlock(int lock);
 /* In a folder for a moment: a new file; makes one private, with its hash behind it, and syncs. */
 bool cache_file_put(const char *path, const void *data, size_t n, Diag *d);
 bool cache_file_seal(const char *path, Diag *d);

@@ -5,15 +5,10 @@
  * write take turns, and of two that measured one thing the last wins. */
 #include "times.h"
 #include "ir/mem.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <time.h>
-#include <unistd.h>
 
 static int by_key(const void *a, const void *b)
 {
@@ -73,23 +68,6 @@ static bool write_entries(const Table *t, Diag *d)
     return ok;
 }
 
-/* For as long as a write takes, or -1: a folder of this process alone (which is locked for its life), one
- * without locks, or one that somebody keeps locked.  Then one of two writes may be lost. */
-static int lock_folder(const CacheFolder *c)
-{
-    enum { TRIES = 100 };
-    const struct timespec pause = {.tv_nsec = 10000000};
-    int fd = c->temporary ? -1 : open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
-        if (i == TRIES || errno != EWOULDBLOCK) {
-            close(fd);
-            return -1;
-        }
-        nanosleep(&pause, NULL);
-    }
-    return fd;
-}
-
 static bool is_new(const TimeEntry *e) { return e->ns >= 0 && e->ns != e->was; }
 
 bool table_write(Table *t, Diag *d)
@@ -101,7 +79,7 @@ bool table_write(Table *t, Diag *d)
         any |= is_new(&t->entry[i]);
     if (!any)
         return true;
-    int lock = lock_folder(&t->cache->folder);
+    int lock = cache_folder_lock(&t->cache->folder);
     memcpy(now.name, t->name, sizeof now.name);
     cache_file_check(&t->cache->folder, t->name, &text);
     if (text)
@@ -115,8 +93,7 @@ bool table_write(Table *t, Diag *d)
         now.entry[at].ns = e->was = e->ns;
     }
     bool ok = write_entries(&now, d);
-    if (lock >= 0)
-        close(lock);
+    cache_folder_unlock(lock);
     arena_free(&now.arena);
     return ok;
 }

@@ -5,6 +5,7 @@
 #include "conv_samples.h"
 #include "ir/attrs.h"
 #include "on_cuda.h"
+#include "runtime/cuda/profile.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
@@ -261,6 +262,68 @@ START_TEST(odd_classes)
 }
 END_TEST
 
+/* A process that plans. */
+static CudaProfile *open_profile(KernelCache *c)
+{
+    static DeviceInfo info;
+    static Arena a;
+    Diag d = {0};
+    ck_assert_msg(cuda_device.info(0, &info, &a, &d), "%s", d.msg);
+    CudaProfile *p = cuda_profile_open(&(ProfileOptions){.device = &info, .here = true, .cache = c}, &d);
+    ck_assert_msg(p && cuda_context_enter(&p->on, &d), "%s", d.msg);
+    return p;
+}
+
+/* Has asked for and timed the algorithms of a product with so many columns, all of one word. */
+static Known *time_product(CudaProfile *p, int columns, const char *word)
+{
+    AlignedGemm of;
+    Diag d = {0};
+    memset(&of, 0, sizeof of);
+    of.g = (Gemm){DT_F32, DT_F32, .m = 8, .n = columns, .k = 8, .lda = 8, .ldb = columns, .ldy = columns,
+                  .batch = 1};
+    for (int o = 0; o < GEMM_OPERANDS; o++)
+        of.align[o] = 256;
+    setenv("FAKE_CUBLASLT_WORD", word, 1);
+    Known *k = (Known *)algos_of(p, &of, &d);
+    unsetenv("FAKE_CUBLASLT_WORD");
+    ck_assert_msg(k != NULL, "%s", d.msg);
+    for (int i = 0; i < k->n; i++)
+        k->ns[i] = 10 + i;
+    return k;
+}
+
+/* Two processes choose algorithms at a time: the first to write has chosen for both, and what each has chosen
+ * alone stays. */
+START_TEST(algorithms_of_two_runs)
+{
+    KernelCache c;
+    CudaProfile *p[3];
+    Diag d = {0};
+    ck_assert_msg(kernel_cache_open(&c, "c", &d), "%s", d.msg);
+    for (int i = 0; i < 2; i++) {
+        p[i] = open_profile(&c);
+        time_product(p[i], 8, i ? "7" : "6");
+        time_product(p[i], i ? 24 : 16, "5");
+    }
+    ck_assert_mem_ne(&p[0]->known[0].algo[0], &p[1]->known[0].algo[0], sizeof(ProductAlgo));
+    ck_assert_msg(algos_keep(p[0], &d) && algos_keep(p[1], &d), "%s", d.msg);
+    p[2] = open_profile(&c);
+    ck_assert_uint_eq(p[2]->nknown, 3);
+    for (int i = 1; i < 3; i++) {
+        const Known *k = time_product(p[i], 8, "4");
+        ck_assert(k->kept);
+        ck_assert_int_eq(k->n, p[0]->known[0].n);
+        ck_assert_mem_eq(k->algo, p[0]->known[0].algo, (size_t)k->n * sizeof *k->algo);
+    }
+    for (int i = 0; i < 3; i++) {
+        cuda_context_leave(&p[i]->on, true);
+        cuda_profile_close(p[i]);
+    }
+    kernel_cache_close(&c);
+}
+END_TEST
+
 Suite *suite_cuda_limits(void)
 {
     Suite *s = suite_create("cuda_limits");
@@ -278,6 +341,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_test(t, an_old_compiler_is_told_more);
         tcase_add_test(t, rates_without_clocks);
         tcase_add_loop_test(t, odd_classes, 0, 3);
+        tcase_add_test(t, algorithms_of_two_runs);
     }
     suite_add_tcase(s, t);
     return s;

@@ -2,7 +2,8 @@
  *
  * The library is asked once for every distinct product, and the fastest of what it names is taken.  That is
  * kept with the compiled kernels, word by word, and neither asked for nor timed again: what the library says
- * and how long it takes differ from process to process, and the bits of a plan's results must not. */
+ * and how long it takes differ from process to process, and the bits of a plan's results must not.  Of two
+ * processes that choose at a time the first to write has chosen for both. */
 #include "ir/mem.h"
 #include "profile.h"
 #include <inttypes.h>
@@ -34,19 +35,59 @@ static Known *add_known(CudaProfile *p, Known k)
     return &p->known[p->nknown++];
 }
 
-void algos_open(CudaProfile *p, uint64_t of)
+static Known *find_known(const CudaProfile *p, XXH128_hash_t key)
+{
+    for (uint32_t i = 0; i < p->nknown; i++)
+        if (XXH128_isEqual(p->known[i].key, key))
+            return &p->known[i];
+    return NULL;
+}
+
+static bool takes_all(const CudaProfile *p, const Known *k, const Routine *r)
+{
+    for (int i = 0; i < k->n; i++)
+        TRY(routine_takes(r, &p->lib, &k->algo[i]));
+    return true;
+}
+
+/* What another process has kept of a product since this one asked for it. */
+static void adopt(const CudaProfile *p, Known *k, const Known *theirs)
+{
+    Routine r;
+    if (routine_make(&r, &p->lib, &k->of, &(Diag){0}) && takes_all(p, theirs, &r)) {
+        k->kept = true;
+        k->n = theirs->n;
+        memcpy(k->algo, theirs->algo, sizeof k->algo);
+        memcpy(k->ns, theirs->ns, sizeof k->ns);
+    }
+    routine_free(&r, &p->lib);
+}
+
+static CacheState read_kept(CudaProfile *p)
 {
     char *text = NULL;
-    Known k;
+    Known theirs;
+    CacheState state = cache_file_check(&p->opt.cache->folder, p->algos, &text);
+    for (const char *s = text, *end; s && (end = strchr(s, '\n')); s = end + 1) {
+        if (!parse_line(s, end, &theirs))
+            continue;
+        Known *k = find_known(p, theirs.key);
+        if (!k)
+            add_known(p, theirs);
+        else if (k->asked && !k->kept)
+            adopt(p, k, &theirs);
+    }
+    free(text);
+    return state;
+}
+
+void algos_open(CudaProfile *p, uint64_t of)
+{
     KernelCache *c = p->opt.cache;
     snprintf(p->algos, sizeof p->algos, "algos-%016" PRIx64 ".txt", of);
-    if (cache_file_check(&c->folder, p->algos, &text) == CACHE_DAMAGED)
+    if (read_kept(p) == CACHE_DAMAGED)
         snprintf(c->note, sizeof c->note, "%s/%s: damaged or not ours: algorithms are chosen anew",
                  c->folder.path, p->algos);
-    for (const char *s = text, *end; s && (end = strchr(s, '\n')); s = end + 1)
-        if (parse_line(s, end, &k))
-            add_known(p, k);
-    free(text);
 }
 
 static bool write_kept(const CudaProfile *p, Diag *d)
@@ -72,12 +113,6 @@ static bool write_kept(const CudaProfile *p, Diag *d)
 
 /* ---- choosing ----------------------------------------------------------------------------------- */
 
-static bool takes_all(const CudaProfile *p, const Known *k, const Routine *r)
-{
-    for (int i = 0; i < k->n; i++)
-        TRY(routine_takes(r, &p->lib, &k->algo[i]));
-    return true;
-}
 
 /* The library's first ones, and its first without workspace. */
 static void ask_library(const CudaProfile *p, Known *k, const Routine *r)
@@ -106,10 +141,9 @@ static bool ask(const CudaProfile *p, Known *k, Diag *d)
 const Known *algos_of(CudaProfile *p, const AlignedGemm *of, Diag *d)
 {
     XXH128_hash_t key = XXH3_128bits(of, sizeof *of);
-    uint32_t i = 0;
-    while (i < p->nknown && !XXH128_isEqual(p->known[i].key, key))
-        i++;
-    Known *k = i < p->nknown ? &p->known[i] : add_known(p, (Known){.key = key});
+    Known *k = find_known(p, key);
+    if (!k)
+        k = add_known(p, (Known){.key = key});
     k->of = *of;
     k->asked = k->asked || ask(p, k, d);
     return k->asked ? k : NULL;
@@ -146,13 +180,21 @@ static void keep(const CudaProfile *p, Known *k)
         }
 }
 
+static bool is_new(const Known *k) { return !k->kept && is_timed(k); }
+
 bool algos_keep(CudaProfile *p, Diag *d)
 {
     bool any = false;
+    for (const Known *k = p->known; k < p->known + p->nknown; k++)
+        any |= is_new(k);
+    if (!any)
+        return true;
+    int lock = cache_folder_lock(&p->opt.cache->folder);
+    read_kept(p);
     for (Known *k = p->known; k < p->known + p->nknown; k++)
-        if (!k->kept && is_timed(k)) {
+        if (is_new(k))
             keep(p, k);
-            any = true;
-        }
-    return !any || write_kept(p, d);
+    bool ok = write_kept(p, d);
+    cache_folder_unlock(lock);
+    return ok;
 }
