@@ -270,6 +270,7 @@ static void build_member(const Head *h, NodeId id, Val *as)
     Node n = *at(h, id);
     Val in[MAX_IN] = {{0}}, out[MAX_OUT] = {{0}};
     CrossEntropyAttrs of;
+    bool bwd = as[at(h, h->loss)->out[1].i].i != 0; /* what is named after the node in front of the loss */
     for (int i = 0; i < n.nin; i++)
         in[i] = as[n.in[i].i];
     if (n.op == OP_cross_entropy || n.op == OP_cross_entropy_bwd) {
@@ -278,10 +279,11 @@ static void build_member(const Head *h, NodeId id, Val *as)
         of.count = columns(h) > h->classes ? h->classes : 0;
         n.attr = &of;
     }
-    if (n.op == OP_reshape)
+    if (n.op == OP_reshape) {
         out[0] = in[0];
-    else
-        build_n(h->g, n.op, n.name, n.nin, in, n.attr, n.nout, out);
+    } else if (build_n(h->g, n.op, bwd ? NULL : n.name, n.nin, in, n.attr, n.nout, out)) {
+        graph_def(h->g, out[0])->name = n.name;
+    }
     for (int i = 0; i < n.nout; i++)
         as[n.out[i].i] = out[i];
 }
