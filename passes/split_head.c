@@ -213,8 +213,9 @@ static bool find(Head *h, Arena *tmp)
     h->below = NEW(tmp, bool, g->nvals);
     for (uint32_t k = 0; k < g->norder; k++)
         TRY(follow(h, g->order[k]));
-    for (uint32_t i = 0; i < g->nout; i++)
-        TRY(!h->inside[g->out[i].i]);
+    const bool *ends = graph_ends(g, tmp);
+    for (uint32_t v = 0; v < g->nvals; v++)
+        TRY(!(h->inside[v] && ends[v]));
     return (h->end[DX].i || h->end[DW].i) && (worth(h) || columns(h) != h->classes);
 }
 
