@@ -155,6 +155,7 @@ typedef struct { int64_t axis, keepdims, last; } ArgAttrs;                /* arg
 typedef struct { int64_t axis, k, largest; } TopkAttrs;                   /* topk x -> i64: indices of
                                                                              the k first, in order */
 typedef struct { int64_t k, upper; } TriluAttrs;                          /* trilu x */
+/* unit_lower_inverse x: (I - L)^-1 of matrices in the last two dimensions, L strictly below x's diagonal. */
 
 /* Optimizer updates (PyTorch's form), in place on parameter and state:
  * sgd p, g, lr -> p'; momentum p, g, buf, lr, first -> p', buf';

@@ -15,6 +15,17 @@ bool form_near(double a, double b, DType dt)
     return fabs(a - b) <= tolerance * fabs(b);
 }
 
+bool form_counts(const Graph *g, Val v, int64_t first, int64_t step)
+{
+    bool counts = graph_is_const(g, v);
+    int64_t n = type_count(val_type(g, v));
+    for (int64_t k = 0; counts && k < n; k++) {
+        Tensor values = graph_tensor(g, v);
+        counts = tensor_f(&values, k) == (double)(first + k * step);
+    }
+    return counts;
+}
+
 /* x, unless v has its elements more than once: the number they are combined with has v's shape. */
 static Val of_shape(const Rewrite *rw, Val x, Val v)
 {
@@ -118,6 +129,8 @@ static Rule *const rules[] = {
     rule_attention, rule_attention_layout,
     /* attention_packed.c */
     rule_attention_packed,
+    /* recognise_inverse.c */
+    rule_substitution, rule_unit_diagonal,
     /* recognise_loss.c */
     rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy, rule_log_sigmoid, NULL};
 

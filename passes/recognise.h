@@ -7,6 +7,9 @@
 /* Are constants written by an exporter equal?  Half precision models carry rounded ones. */
 bool form_near(double a, double b, DType dt);
 
+/* Is v a constant whose elements are first, first + step, ...? */
+bool form_counts(const Graph *g, Val v, int64_t first, int64_t step);
+
 /* v = x * c, x / (1/c) or -x with a constant c: x, else {0}.  Here and below x has v's shape. */
 Val form_scaled(const Rewrite *rw, Val v, double *c);
 /* v = x + c or x - (-c): x, else {0}. */
@@ -30,6 +33,7 @@ Rule rule_power, rule_square, rule_inverse, rule_fold_scale, rule_fold_shift, ru
 Rule rule_norm, rule_norm_affine, rule_norm_tf;
 Rule rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query, rule_rotary;
 Rule rule_added_scores, rule_attention, rule_attention_layout, rule_attention_packed;
+Rule rule_substitution, rule_unit_diagonal;
 Rule rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
     rule_log_sigmoid;
 #endif

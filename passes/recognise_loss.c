@@ -50,12 +50,7 @@ Val rule_log_of_picked(Rewrite *rw, const Node *n)
 static bool counts_along(const Graph *g, Val v, int axis)
 {
     const Type *t = val_type(g, v);
-    bool counts = graph_is_const(g, v) && axis >= 0 && axis < t->rank && type_count(t) == t->dim[axis];
-    for (int64_t k = 0; counts && k < t->dim[axis]; k++) {
-        Tensor values = graph_tensor(g, v);
-        counts = tensor_f(&values, k) == (double)k;
-    }
-    return counts;
+    return axis >= 0 && axis < t->rank && type_count(t) == t->dim[axis] && form_counts(g, v, 0, 1);
 }
 
 /* n picks one element along the last axis of each row of its first operand: the index, else {0}.

@@ -318,6 +318,16 @@ static void trilu(Sample *s)
     sample_build(s, &(TriluAttrs){sample_int(s, -3, 3), sample_chance(s, 50)});
 }
 
+static void inverse(Sample *s)
+{
+    int64_t side = sample_int(s, 1, 20);
+    Type t = sample_shape(s, 0, 2);
+    t.dim[t.rank++] = side;
+    t.dim[t.rank++] = side;
+    sample_reals(s, t, -.3, .3);
+    sample_build(s, NULL);
+}
+
 SampleFn *const sample_index[OP_COUNT] = {
     [OP_conv] = conv,
     [OP_conv_bwd_data] = conv,
@@ -336,6 +346,7 @@ SampleFn *const sample_index[OP_COUNT] = {
     [OP_argmax] = arg,
     [OP_argmin] = arg,
     [OP_trilu] = trilu,
+    [OP_unit_lower_inverse] = inverse,
     [OP_topk] = topk,
     [OP_resample] = resample,
 };
