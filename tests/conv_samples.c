@@ -41,7 +41,7 @@ static const Shape shapes[] = {
     {1, 8, 8, 8, FLAT(15, 3, 2, 2, 3)},
     {1, 8, 8, 8, FLAT(13, 9, 2, 4, 1)}, /* more taps in a row than there are registers for */
     {1, 8, 8, 8, LINE(10, 5000, 1, 2500, 1)}, /* depthwise, of so many taps that shared memory has fewer */
-    {1, 4, 4, 4, LINE(4, 26000, 1, 13000, 1)}, /* channels, or none */
+    {1, 4, 4, 2, LINE(4, 13000, 1, 6500, 1)}, /* channels, or none */
     /* 64 rows and 128 in products of warpgroups */
     {1, 64, 48, 1, FLAT(11, 3, 2, 1, 1)}, /* residues */
     {2, 40, 200, 1, FLAT(9, 1, 2, 0, 1)}, /* one position */

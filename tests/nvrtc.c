@@ -4,11 +4,12 @@
 #include "tests.h"
 #include <stdlib.h>
 
-char *nvrtc_report(const char *source, const char *arch)
+char *nvrtc_report(const char *source, const char *arch, const char *option)
 {
     enum { MISSING = 77 };
     write_text("kernels.cu", source);
-    int status = shell(format("'%s' kernels.cu --gpu-architecture=%s >nvrtc.log", CKC_NVRTC, arch));
+    int status =
+        shell(format("'%s' kernels.cu --gpu-architecture=%s %s >nvrtc.log", CKC_NVRTC, arch, option));
     char *log = read_text("nvrtc.log");
     if (status == MISSING) {
         skipped("libnvrtc is not there");

@@ -259,7 +259,6 @@ Suite *suite_docs(void)
 {
     Suite *s = suite_create("docs");
     TCase *all = command_case(s, "all");
-    tcase_set_timeout(all, 60);
     tcase_add_test(all, documents);
     tcase_add_loop_test(all, faults_are_found, 0, sizeof planted / sizeof *planted);
     tcase_add_test(all, front_page);

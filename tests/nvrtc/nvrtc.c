@@ -1,4 +1,4 @@
-/* nvrtc.c -- nvrtc SOURCE --gpu-architecture=...: what NVIDIA's run-time compiler says, on standard output.
+/* nvrtc.c -- nvrtc SOURCE OPTION OPTION: what NVIDIA's run-time compiler says, on standard output.
  * A program of its own, without sanitizers: under theirs, the library's allocations take a third of its time.
  * Exit status 1: it does not take the source; 77: there is no such library. */
 #include <dlfcn.h>
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { REFUSED = 1, MISSING = 77 };
+enum { REFUSED = 1, INVALID_OPTION = 5, MISSING = 77 };
 
 typedef struct {
     int (*create)(void **, const char *, const char *, int, const char *const *, const char *const *);
@@ -50,10 +50,12 @@ int main(int argc, char **argv)
     size_t bytes = 0;
     if (!find(&n))
         return MISSING;
-    const char *const option[] = {argc > 2 ? argv[2] : "", "--fmad=false", "--ptxas-options=-v"};
-    if (argc != 3 || n.create(&program, read_all(argv[1]), "kernels.cu", 0, NULL, NULL) != 0)
+    if (argc != 4 || n.create(&program, read_all(argv[1]), "kernels.cu", 0, NULL, NULL) != 0)
         return REFUSED;
+    const char *const option[] = {"--fmad=false", argv[2], argv[3]};
     int status = n.compile(program, 3, option);
+    if (status == INVALID_OPTION) /* of an older one */
+        status = n.compile(program, 2, option);
     n.log_size(program, &bytes);
     char *log = calloc(bytes + 1, 1);
     n.log(program, log);
