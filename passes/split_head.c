@@ -59,11 +59,11 @@ static int64_t columns(const Head *h) { return h->finite ? round_up(h->classes, 
 /* Large, and larger than the gradient of the weights, which has to be whole where it accumulates. */
 static bool worth(const Head *h)
 {
-    const Node *n = at(h, h->logits);
+    int64_t bytes = type_bytes(val_type(h->g, at(h, h->logits)->out[0]));
+    int64_t gradient = h->end[DW].i ? type_bytes(val_type(h->g, at(h, h->end[DW])->out[0])) : 0;
     if (h->asked > 0)
         return h->rows > h->asked;
-    return type_bytes(val_type(h->g, n->out[0])) >= h->device->head_bytes &&
-           h->rows >= 2 * h->device->head_rows && h->rows > val_type(h->g, n->in[0])->dim[1];
+    return bytes >= h->device->head_bytes && h->rows >= 2 * h->device->head_rows && bytes > gradient;
 }
 
 /* Rows of all classes. */
