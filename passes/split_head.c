@@ -82,7 +82,8 @@ static bool is_of_row(const Head *h, Val v)
 
 static bool is_elementwise(const Node *n)
 {
-    return (node_def(n)->traits & (OPT_POINTWISE | OPT_VIEW)) && !(node_def(n)->traits & OPT_RANDOM);
+    unsigned traits = node_def(n)->traits;
+    return n->op == OP_reshape || ((traits & OPT_POINTWISE) && !(traits & OPT_RANDOM));
 }
 
 /* A finite number of zeros and of what is added for classes that there are not. */
@@ -280,11 +281,10 @@ static void build_member(const Head *h, NodeId id, Val *as)
         of.count = columns(h) > h->classes ? h->classes : 0;
         n.attr = &of;
     }
-    if (n.op == OP_reshape) {
+    if (n.op == OP_reshape)
         out[0] = in[0];
-    } else if (build_n(h->g, n.op, bwd ? NULL : n.name, n.nin, in, n.attr, n.nout, out)) {
+    else if (build_n(h->g, n.op, bwd ? NULL : n.name, n.nin, in, n.attr, n.nout, out))
         graph_def(h->g, out[0])->name = n.name;
-    }
     for (int i = 0; i < n.nout; i++)
         as[n.out[i].i] = out[i];
 }

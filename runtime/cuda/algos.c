@@ -113,7 +113,6 @@ static bool write_kept(const CudaProfile *p, Diag *d)
 
 /* ---- choosing ----------------------------------------------------------------------------------- */
 
-
 /* The library's first ones, and its first without workspace. */
 static void ask_library(const CudaProfile *p, Known *k, const Routine *r)
 {
