@@ -355,6 +355,9 @@ typedef struct {
     /* The axis of SPLIT_ROWS or SPLIT_SUM; operands are whole, params -1 where it is not set.  NULL, false:
      * it cannot be split so. */
     bool (*split)(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);
+    /* Does output k sum up to zero over `axes` (bit mask) whatever the operands are?  Clears zero[i], one for
+     * each index of the other dimensions, in order, where it does not.  NULL, false: nowhere. */
+    bool (*zero_sums)(const Graph *g, const Node *n, int k, uint32_t axes, bool *zero);
     Expr expr; /* OPT_POINTWISE */
 } OpDef;
 extern const OpDef *const op_table[OP_COUNT];

@@ -11,6 +11,7 @@ const Pass pipeline[] = {
     {"layout", "channels-last around convolutions, where the device wants it; 1x1 ones as products",
      pass_layout},
     {"autodiff", "append the backward graph", pass_autodiff},
+    {"zeros", "gradients that are zero by algebra, such as of a bias in front of a batch norm", pass_zeros},
     {"optimize", "append the optimizer, each update right behind its gradient", pass_optimize},
     {"simplify", "algebra, common subexpressions, dead code", pass_simplify},
     {"stack", "sums of products, such as a recurrent weight's gradient, as one of stacked factors",

@@ -496,6 +496,32 @@ static bool attention_grad_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+/* One and the same added to all of a head's keys changes a row's scores alike, and softmax not at all: unless
+ * something else is among the scores, or a cap in between. */
+static bool attention_grad_zero_sums(const Graph *g, const Node *n, int k, uint32_t axes, bool *zero)
+{
+    enum { NEVER = -10000 }; /* a score as low as this has no weight */
+    const AttentionAttrs *at = n->attr;
+    const Node *forward = graph_def(g, n->in[B_O]);
+    const Type *t = out_type(g, n, k);
+    const int *place = attention_place[layout_of(at, 1)];
+    if (at->cap > 0 || !forward || forward->op != OP_attention || has_in(forward, SINK) ||
+        (at->hides != HIDES_ADDED && at->fill > NEVER) || !(axes >> place[2] & 1))
+        return false;
+    if (n->nout > 1)
+        return k == 1;
+    int64_t inner = 1, outer = 1, heads = t->dim[place[1]];
+    for (int d = 0; d < t->rank; d++)
+        *(d < place[1] ? &outer : &inner) *= d == place[1] || axes >> d & 1 ? 1 : t->dim[d];
+    if (axes >> place[1] & 1)
+        return false;
+    for (int64_t i = 0; i < outer * heads * inner; i++) {
+        int64_t from = i / inner % heads - packed_of(at, 1, 0), step = packed_of(at, 1, 1);
+        zero[i] &= from >= 0 && from % step == 0 && from / step < at->groups;
+    }
+    return true;
+}
+
 /* The same operands -> dbias.  Element i is the sum over all scores that it was added to. */
 KERNEL_NAMED(attention_bias_grad, ATTENTION_NAMES, ATTENTION_EXTENTS, {
     const int64_t nh = p[P_BIAS_EXTENT_HEAD];
@@ -561,11 +587,13 @@ static bool attention_bias_grad_lower(Kernel *k, const Graph *g, const Node *n)
 const OpDef op_attention_grad = {.name = "attention_grad", .min_in = B_INV + 1, .max_in = B_NIN, .nout = 3,
                                  .traits = OPT_RANDOM,
                                  ATTRS(attention_attrs, AttentionAttrs), .infer = attention_grad_infer,
-                                 .onnx = attention_grad_onnx, .lower = attention_grad_lower};
+                                 .onnx = attention_grad_onnx, .lower = attention_grad_lower,
+                                 .zero_sums = attention_grad_zero_sums};
 const OpDef op_attention_packed_grad = {.name = "attention_packed_grad", .min_in = B_INV + 1, .max_in = B_NIN,
                                         .nout = 1, .traits = OPT_RANDOM,
                                         ATTRS(attention_attrs, AttentionAttrs), .infer = attention_grad_infer,
-                                        .onnx = attention_grad_onnx, .lower = attention_grad_lower};
+                                        .onnx = attention_grad_onnx, .lower = attention_grad_lower,
+                                        .zero_sums = attention_grad_zero_sums};
 const OpDef op_attention_bias_grad = {.name = "attention_bias_grad", .min_in = B_INV + 1, .max_in = B_NIN,
                                       .nout = 1, .traits = OPT_RANDOM,
                                       ATTRS(attention_attrs, AttentionAttrs),

@@ -180,9 +180,17 @@ static bool layer_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+/* What is normalized does not change with x's mean: neither does the loss. */
+static bool layer_norm_bwd_zero_sums(const Graph *g, const Node *n, int k, uint32_t axes, bool *zero)
+{
+    uint32_t rows = norm_axes(g, n, 0);
+    (void)zero;
+    return (axes & rows) == rows && k == 0;
+}
+
 const OpDef op_layer_norm_bwd = {.name = "layer_norm_bwd", .min_in = 4, .max_in = 5, .nout = 1,
                                  ATTRS(norm_attrs, NormAttrs), .infer = norm_bwd_infer,
-                                 .lower = layer_norm_bwd_lower};
+                                 .lower = layer_norm_bwd_lower, .zero_sums = layer_norm_bwd_zero_sums};
 
 /* ---- rms_norm x [, scale] -> y, rstd ------------------------------------------------------ */
 
@@ -349,6 +357,13 @@ static bool batch_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+static bool batch_norm_bwd_zero_sums(const Graph *g, const Node *n, int k, uint32_t axes, bool *zero)
+{
+    uint32_t images = batch_axes(n, val_type(g, n->out[0]));
+    (void)zero;
+    return (axes & images) == images && k == 0;
+}
+
 const OpDef op_batch_norm_bwd = {.name = "batch_norm_bwd", .min_in = 5, .max_in = 5, .nout = 3,
                                  ATTRS(batch_attrs, NormAttrs), .infer = batch_norm_bwd_infer,
-                                 .lower = batch_norm_bwd_lower};
+                                 .lower = batch_norm_bwd_lower, .zero_sums = batch_norm_bwd_zero_sums};
