@@ -291,7 +291,7 @@ static void set_info(ckc_session *s)
         .bound_seconds = seconds(p->bound_ns),
         .kernels = p->nstep,
         .recomputed = count_recomputed(p, &s->arena),
-        .micro_batches = p->accumulate > 1 ? p->accumulate : 1,
+        .micro_batches = plan_batches(p),
         .steps = s->job->steps,
     };
 }

@@ -40,7 +40,7 @@ static bool fits(const Oom *m, const Way *w) { return !w->why && w->peak <= m->b
 static Way way_of(const Job *j)
 {
     const Plan *p = j->plan;
-    int64_t samples, tokens, k = p->accumulate > 1 ? p->accumulate : 1;
+    int64_t samples, tokens, k = plan_batches(p);
     batch_size(j, &samples, &tokens);
     return (Way){.peak = p->arena_bytes + p->reserved,
                  .ns = p->predicted_ns,

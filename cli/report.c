@@ -582,7 +582,7 @@ static void set_plan(json_t *o, const Job *j)
     object_put(o, "lower_bound", real_json(part_over(p->bound_ns, p->base_ns)));
     set_repeats(o, p);
     set_copies(o, p);
-    object_put(o, "accumulate", json_integer(p->accumulate > 1 ? p->accumulate : 1));
+    object_put(o, "accumulate", json_integer(plan_batches(p)));
     double share = measured_share(p);
     char precision[64];
     object_put(o, "device", text(device_of(p)));

@@ -174,7 +174,7 @@ void steplog_validation(StepLog *l, int64_t step, double loss)
 bool steplog_open(Job *j, const LrSchedule *schedule, int64_t first)
 {
     StepLog *l = j->log = mem_new(1, sizeof *l);
-    int64_t micro = j->plan->accumulate > 1 ? j->plan->accumulate : 1;
+    int64_t micro = plan_batches(j->plan);
     *l = (StepLog){.j = j, .schedule = *schedule, .first = -1, .val = NAN};
     l->talks = !j->o->quiet && !j->o->json && j->steps > 1;
     batch_size(j, &l->samples, &l->tokens);

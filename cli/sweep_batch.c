@@ -92,7 +92,7 @@ static Way way_of(const Job *j)
                  .ns = p->predicted_ns,
                  .base_ns = p->base_ns,
                  .peak = p->arena_bytes + p->reserved,
-                 .k = p->accumulate > 1 ? p->accumulate : 1,
+                 .k = plan_batches(p),
                  .redone = j->info.nrecomputed,
                  .moved = j->info.nfetched};
 }

@@ -72,7 +72,7 @@ bool job_count(Job *j)
         return true;
     TRY(job_feed(j));
     feed_size(j->feed, &j->epoch, &batch);
-    j->step_rows = batch * (p->accumulate > 1 ? p->accumulate : 1);
+    j->step_rows = batch * plan_batches(p);
     if (o->epochs && !j->data)
         return fail(&j->o->diag, "--epochs needs --data");
     if (o->epochs)
@@ -142,7 +142,7 @@ static const char *batch_of(Job *j)
         return "none";
     Type t = *val_type(p->g, first);
     if (t.rank)
-        t.dim[0] *= p->accumulate > 1 ? p->accumulate : 1;
+        t.dim[0] *= plan_batches(p);
     type_str(&t, text);
     return arena_strndup(&j->arena, text, strlen(text));
 }

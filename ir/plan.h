@@ -87,11 +87,11 @@ bool *graph_accumulated(const Graph *g, Arena *a);
  * in a. */
 uint32_t *plan_originals(const Plan *p, Arena *a);
 
+/* Micro-batches of a step. */
+static inline int64_t plan_batches(const Plan *p) { return p->accumulate > 1 ? p->accumulate : 1; }
+
 /* How often step s runs for one update of the parameters. */
-static inline int64_t plan_times(const Plan *p, uint32_t s)
-{
-    return s < p->nmicro && p->accumulate > 1 ? p->accumulate : 1;
-}
+static inline int64_t plan_times(const Plan *p, uint32_t s) { return s < p->nmicro ? plan_batches(p) : 1; }
 
 /* Independent check: every operand has memory inside the arena when its step runs, and no two
  * live values share a byte unless one is a view of, or in place on, the other. */

@@ -331,7 +331,7 @@ static bool predict_lanes(Plan *p, const HostLink *link, Arena *tmp, Diag *d)
         ns[s] = p->step[s].cost_ns;
         beside += beside_ns(p, link, s) * plan_times(p, s);
     }
-    int64_t batches = p->accumulate > 1 ? p->accumulate : 1;
+    int64_t batches = plan_batches(p);
     p->predicted_ns = program_ns(&program, ns, 0, p->nmicro, NULL) * batches +
                       program_ns(&program, ns, p->nmicro, p->nstep, NULL) + beside;
     return true;

@@ -198,7 +198,7 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
                    .feed = random ? random : o->feed,
                    .o = o,
                    .r = r,
-                   .micro = p->accumulate > 1 ? p->accumulate : 1};
+                   .micro = plan_batches(p)};
     bool ok = all.feed && run_steps(&all, d);
     r->others = o->others ? others_since(&start) : 0;
     feed_close(random);
