@@ -361,7 +361,7 @@ bool choose_states_away(const Graph *g, PassCtx *cx, int64_t budget, StatesAway 
 
 int64_t next_states_away(StatesAway *a, int64_t moved, int64_t ns, bool once)
 {
-    enum { QUARTERS = 4, HALVES = 2, FAR = 10 };
+    enum { HALVES = 3, FAR = 10 };
     bool found = ns < INT64_MAX, better = ns < a->best_ns;
     int64_t next = -1;
     a->best_ns = better ? ns : a->best_ns;
@@ -370,7 +370,7 @@ int64_t next_states_away(StatesAway *a, int64_t moved, int64_t ns, bool once)
     if (moved == 0 && a->fits && a->moved > 0)
         next = a->moved;
     else if (a->best_ns == INT64_MAX)
-        next = moved < a->all ? moved + (once ? a->all : a->all / QUARTERS) : -1;
+        next = moved < a->all ? a->all : -1;
     else if (once || a->moved == 0)
         next = -1;
     else if (a->none >= 0)

@@ -25,6 +25,7 @@ typedef struct {
     int64_t peak;     /* the least of that search */
     int64_t staying;  /* bytes of states that could be in the host's memory as well */
     int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
+    bool brief; /* no time goes into the smallest arena, or what a refusal says */
 } Remat;
 
 /* How far a search is; of the passes' several, each has its own line. */
@@ -335,7 +336,7 @@ static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
     Plan p;
     StepInfo *info = r->cx->info;
     int64_t reserved = step_device(r->cx->opt)->reserved;
-    if (r->cx->opt->compared)
+    if (r->brief)
         return fail_status(r->cx->diag, EXIT_INFEASIBLE, "the budget cannot be met");
     const char *choices = other_choices(r);
     instance_apply(r->g, &r->in, schedule_of(least), r->cx->tmp);
@@ -355,7 +356,7 @@ static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
-    int64_t goal = r->cx->opt->compared ? budget : 0;
+    int64_t goal = r->brief ? budget : 0;
     bool ok = least_arena(r, goal, &least);
     bool near = budget >= r->size.arena - r->size.arena / 16;
     if (ok && r->size.arena > budget && near && budget >= least.min_budget_bound && !goal)
@@ -445,7 +446,7 @@ static bool search(Remat *r, int64_t budget)
     bool ok = try_budgets(r, budget, NULL, &best) && try_less_link(r, budget, &best);
     r->time_share = 1;
     bool found = best.feasible;
-    if (ok && !found && r->cx->opt->compared && r->peak > budget + budget / 20)
+    if (ok && !found && r->brief && r->peak > budget + budget / 20)
         return fail_status(r->cx->diag, EXIT_INFEASIBLE, "no schedule was found near the budget");
     ok = ok && (!found || commit(r, &best, budget));
     if (found)
@@ -633,6 +634,7 @@ static bool try_moved(const Remat *given, const Plan *whole, int64_t budget, int
     r.g = &m->g;
     r.cx = &cx;
     r.staying = all - moved;
+    r.brief |= moved < all; /* with more there may be a schedule */
     if (!schedule_with(&r, whole, budget, false, moved) ||
         !plan_place(&m->g, &m->info, 0, PACK_QUICK, &p, cx.tmp, cx.diag))
         return m->diag.status == EXIT_INFEASIBLE;
@@ -664,7 +666,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
 {
     StepInfo *info = cx->info;
     const StepOptions *o = cx->opt;
-    Remat r = {.g = g, .cx = cx, .time_share = 1};
+    Remat r = {.g = g, .cx = cx, .time_share = 1, .brief = o->compared};
     Plan kept, whole;
     if (!o->least_bytes) /* that search has a limit on time, and does not know waits */
         info->link = step_link(o);
