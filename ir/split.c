@@ -157,16 +157,17 @@ static bool fused_stage(Lowering *x, int first, int end, Diag *d)
            add_stage(x, &c, NULL, NULL);
 }
 
-/* Behind what is fused from there on.  What calls functions in front of a loss is a stage before it: in the
- * loss's kernel every pass over a row would do so again. */
+/* Behind what is fused from there on.  What calls functions is a stage of its own before a loss or a norm,
+ * in whose kernel every pass over a row would do so again. */
 static int fused_end(const Lowering *x, int first)
 {
     int i = first, called = first;
     for (; i < x->c->n && !node_is_split(&x->g->nodes[x->c->nodes[i].i]); i++) {
         const Node *n = &x->g->nodes[x->c->nodes[i].i];
-        if (n->op == OP_cross_entropy && called > first)
+        bool pointwise = node_def(n)->traits & OPT_POINTWISE;
+        if (!pointwise && !(node_def(n)->traits & OPT_VIEW) && called > first)
             return called;
-        if ((node_def(n)->traits & OPT_POINTWISE) && node_def(n)->expr.cost >= EXPR_CALL)
+        if (pointwise && node_def(n)->expr.cost >= EXPR_CALL)
             called = i + 1;
     }
     return i;
