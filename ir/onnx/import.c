@@ -88,6 +88,8 @@ static bool resolve_inputs(OnnxNode *n, bool *poisoned)
     return true;
 }
 
+static bool import_call(OnnxNode *n, const Onnx__FunctionProto *f);
+
 static bool import_one(OnnxNode *n, bool poisoned)
 {
     if (!n->nout)
@@ -313,7 +315,7 @@ static void declared_defaults(Import *x, const Onnx__FunctionProto *f, Frame *fr
     }
 }
 
-bool import_call(OnnxNode *n, const Onnx__FunctionProto *f)
+static bool import_call(OnnxNode *n, const Onnx__FunctionProto *f)
 {
     Import *x = n->x;
     if (x->depth >= MAX_NESTING)

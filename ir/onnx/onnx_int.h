@@ -193,7 +193,6 @@ static inline bool val_is_sequence(Val v)
  * message: too many. */
 bool expand_more(Import *x, size_t nodes);
 bool import_nodes(Import *x, size_t n, Onnx__NodeProto *const *node);
-bool import_call(OnnxNode *n, const Onnx__FunctionProto *f);
 /* Record why this node cannot be imported; false. */
 bool refuse(OnnxNode *n, const char *fmt, ...) PRINTF(2, 3);
 

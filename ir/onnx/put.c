@@ -14,7 +14,7 @@ void put_bytes(Arena *a, Buf *b, const void *data, size_t size)
     b->n += (uint32_t)size;
 }
 
-void put_varint(Arena *a, Buf *b, uint64_t v)
+static void put_varint(Arena *a, Buf *b, uint64_t v)
 {
     uint8_t byte[10];
     size_t n = 0;

@@ -64,7 +64,6 @@ typedef struct {
 } Buf;
 
 void put_bytes(Arena *a, Buf *b, const void *data, size_t size);
-void put_varint(Arena *a, Buf *b, uint64_t v);
 void put_number(Arena *a, Buf *b, uint32_t field, uint64_t v);
 void put_header(Arena *a, Buf *b, uint32_t field, size_t size); /* of so many bytes that follow */
 void put_string(Arena *a, Buf *b, uint32_t field, const char *text);

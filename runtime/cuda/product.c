@@ -253,7 +253,7 @@ bool products_have_epilogues(const ProductLibrary *l)
                                .out = kind[i].out,
                                .adds = kind[i].adds,
                                .bias = kind[i].gelu != GELU_BWD,
-                               .gelu = kind[i].gelu,
+                               .gelu = (int)kind[i].gelu,
                                .tb = 1,
                                .m = SIDE,
                                .n = SIDE,
