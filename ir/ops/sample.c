@@ -10,8 +10,9 @@
 
 /* p: 0.. extents, right-aligned in three dimensions, 3.. taps along them, 6 dimensions, 7 what is outside,
  * 8 corners, 9 channels, 10 channels of an item, 11 positions of an image, 12 items along the channels;
- * grid_sample_bwd_data: 13 parts of an image, 14 rows of a part.  q: 0.. and 3.. pixel coordinates are q[d] *
- * grid + q[3 + d].
+ * grid_sample_bwd_data: 13 parts of an image, 14 rows of a part.  q: pixel coordinates are
+ * (grid + q[3]) * q[d] + q[4], as PyTorch rounds them: positions in the middle of pixels, which are many,
+ * have its gradients.
  *
  * The texts are macros for their common parts, made strings before kernel_math.h says what they mean.
  *
@@ -23,7 +24,7 @@
     const int there = d >= 3 - p[6];                                                                         \
     const REAL end = R(n - 1);                                                                               \
     REAL s = q[d];                                                                                           \
-    REAL x = there ? s * F(1, point * p[6] + 2 - d) + q[3 + d] : R(0);                                       \
+    REAL x = there ? (F(1, point * p[6] + 2 - d) + q[3]) * s + q[4] : R(0);                                  \
     if (p[7] == 2 && there) {                                                                                \
         const REAL edge = p[8] ? R(0) : R(-0.5), span = end - 2 * edge, away = FABS(x - edge);               \
         const int odd = FMOD(FLOOR(away / span), R(2)) == R(1), before = x < edge;                           \
@@ -231,13 +232,6 @@ static bool sample_bwd_grid_infer(const Graph *g, const Node *n, Type *out, Diag
 
 /* ---- lowering --------------------------------------------------------------------------- */
 
-void sample_scale(const GridSampleAttrs *at, int64_t extent, double *scale, double *offset)
-{
-    double end = (double)extent - 1;
-    *scale = at->pixels ? 1 : at->corners ? end / 2 : (double)extent / 2;
-    *offset = at->pixels ? 0 : end / 2;
-}
-
 /* Parameters for images x. */
 static void setup(Kernel *k, const Graph *g, const Node *n, const Type *x)
 {
@@ -251,8 +245,10 @@ static void setup(Kernel *k, const Graph *g, const Node *n, const Type *x)
         k->p[3 + d] = of > 0 ? taps : 1;
         every *= (double)k->p[3 + d];
         if (of > 0)
-            sample_scale(at, k->p[d], &k->q[d], &k->q[3 + d]);
+            k->q[d] = sample_scale(at, k->p[d]);
     }
+    k->q[3] = sample_shift(at);
+    k->q[4] = sample_offset(at);
     int64_t channels = x->dim[x->rank - 1];
     int64_t rest[] = {sp, at->outside, at->corners != 0, channels, CHUNK,
                       dims_product(grid, 1, grid->rank - 1), channels ? chunks_of(channels) : 1};

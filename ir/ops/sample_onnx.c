@@ -118,11 +118,11 @@ static void place(const Sample *s, Tap *tap, int64_t n, OnnxVal j)
 static void find_taps(const Sample *s, int d, Tap *tap)
 {
     int64_t n = s->extent[d];
-    double scale, offset, end = (double)n - 1;
+    double scale = sample_scale(s->at, n), end = (double)n - 1;
     int taps = sample_taps(s->at);
-    sample_scale(s->at, n, &scale, &offset);
     OnnxVal x = onnx_slice(s->o, s->grid, 2, s->sp - 1 - d, s->sp - d, 1), slope = num(s, scale);
-    x = with(s, "Add", with(s, "Mul", x, scale), offset);
+    x = with(s, "Mul", with(s, "Add", x, sample_shift(s->at)), scale);
+    x = with(s, "Add", x, sample_offset(s->at));
     if (s->at->outside == OUTSIDE_REFLECTED)
         x = reflected(s, n, x, &slope);
     if (s->at->outside != OUTSIDE_ZERO && taps != SAMPLE_TAPS) {
@@ -186,10 +186,9 @@ static OnnxVal normalized(const Sample *s, OnnxVal grid)
     GridSampleAttrs at = {.corners = s->at->corners};
     double factor[SAMPLE_DIMS], shift[SAMPLE_DIMS];
     for (int d = 0; d < s->sp; d++) {
-        double scale, offset;
-        sample_scale(&at, s->extent[d], &scale, &offset);
+        double scale = sample_scale(&at, s->extent[d]);
         factor[s->sp - 1 - d] = scale != 0 ? 1 / scale : 0;
-        shift[s->sp - 1 - d] = scale != 0 ? -offset / scale : 0;
+        shift[s->sp - 1 - d] = (scale != 0 ? -sample_offset(&at) / scale : 0) - sample_shift(&at);
     }
     Type t = type_make(DT_F64, 1, (int64_t[]){s->sp});
     OnnxVal by = onnx_cast(s->o, onnx_table(s->o, &(Tensor){t, factor}), s->dt);
