@@ -180,10 +180,16 @@ static OnnxVal moved(OnnxNodes *o, OnnxVal v, int rank, bool last)
     return onnx_transpose(o, v, rank, perm);
 }
 
+/* Do -1 and 1 mean centres?  Of pixels where they are reflected at: an extent of 1 has one position then. */
+static bool has_corners(const GridSampleAttrs *at)
+{
+    return at->corners && (!at->pixels || at->outside == OUTSIDE_REFLECTED);
+}
+
 /* Pixel coordinates from -1 to 1. */
 static OnnxVal normalized(const Sample *s, OnnxVal grid)
 {
-    GridSampleAttrs at = {.corners = s->at->corners};
+    GridSampleAttrs at = {.corners = has_corners(s->at)};
     double factor[SAMPLE_DIMS], shift[SAMPLE_DIMS];
     for (int d = 0; d < s->sp; d++) {
         double scale = sample_scale(&at, s->extent[d]);
@@ -211,7 +217,7 @@ bool sample_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     v = onnx_op2(o, "GridSample", moved(o, v, x->rank, false), grid);
     onnx_attr_text(o, "mode", mode[s.at->mode]);
     onnx_attr_text(o, "padding_mode", outside[s.at->outside]);
-    onnx_attr(o, "align_corners", s.at->corners != 0);
+    onnx_attr(o, "align_corners", has_corners(s.at));
     onnx_out(o, 0, onnx_reshape(o, moved(o, v, x->rank, true), y->rank, y->dim));
     return true;
 }

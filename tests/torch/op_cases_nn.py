@@ -56,6 +56,12 @@ def register_conv():
          "offset": f32(rng.integers(-1, 2, (1, 8, 3, 3)) + rng.uniform(.2, .8, (1, 8, 3, 3))),
          "b": normal(rng, 2), "mask": between(rng, 0.2, 1, 1, 4, 3, 3)},
         lambda x, w, o, b, m: torchvision.ops.deform_conv2d(x, o, w, b, mask=m)), opset=19)
+    case("deform_conv_groups", "DeformConv", lambda rng: (
+        {"x": normal(rng, 2, 4, 4, 5), "w": normal(rng, 6, 2, 2, 2),
+         "offset": f32(rng.integers(-2, 3, (2, 16, 3, 2)) + rng.uniform(.2, .8, (2, 16, 3, 2))),
+         "b": normal(rng, 6), "mask": between(rng, 0.2, 1, 2, 8, 3, 2)},
+        lambda x, w, o, b, m: torchvision.ops.deform_conv2d(x, o, w, b, stride=2, padding=(1, 0), mask=m)),
+        opset=19, group=2, offset_group=2, strides=[2, 2], pads=[1, 0, 1, 0])
 
 
 def register_transposed():
