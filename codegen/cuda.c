@@ -10,6 +10,7 @@
  *   cuda_parts.c    reductions in phases, where blocks have parts of the reduced points
  *   cuda_gather.c   rows by index, and sums of rows by index
  *   cuda_pool.c     pools of channels-last data, and copies into zeros
+ *   cuda_sample.c   images read between their pixels
  *   here            other bodies: a grid-stride loop over the items
  *
  * No atomics, and launch shapes depend on the kernel alone, so results are reproducible.  What
@@ -35,6 +36,7 @@ static const OwnText own_texts[] = {
     {cuda_is_gather_sum, gather_sum_launch, NULL, gather_sum_kernel, NULL},
     {cuda_is_pool, pool_launch, pool_prelude, pool_kernel, pool_results},
     {cuda_is_pad, pad_launch, NULL, pad_kernel, NULL},
+    {cuda_is_sample, sample_launch, sample_prelude, sample_kernel, NULL},
 };
 
 static const OwnText *own_text(const Kernel *k)

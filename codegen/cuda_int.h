@@ -160,4 +160,11 @@ int pool_results(const Kernel *k);
 bool cuda_is_pad(const Kernel *k);
 CudaLaunch pad_launch(const Kernel *k);
 void pad_kernel(Printer *pr, const Kernel *k);
+
+/* ---- cuda_sample.c: likewise ---------------------------------------------------------------------- */
+
+bool cuda_is_sample(const Kernel *k);
+CudaLaunch sample_launch(const Kernel *k);
+void sample_prelude(Printer *pr, const Kernel *k);
+void sample_kernel(Printer *pr, const Kernel *k);
 #endif

@@ -138,6 +138,18 @@ static inline int64_t class_count(const CrossEntropyAttrs *at, const Type *logit
  * of weight * x[index]; an index < 0 adds nothing.  Tables are constants where x needs a gradient.
  * Interpolation of any kind, one axis at a time. */
 
+/* grid_sample x [N,s...,C], grid [N,p...,k] -> [N,p...,C]: images of k dimensions read at positions, whose
+ * coordinates are the last dimension's first: of pixels, or from -1 to 1 between the edges of the outermost
+ * pixels (corners: their centres, at which reflection is then, too).  Cubic: a = -0.75.
+ * grid_sample_bwd_data g, grid -> x's gradient, whose full shape is `shape`; grid_sample_bwd_grid g, grid, x.
+ * Both have the type of sums. */
+typedef enum { SAMPLE_LINEAR, SAMPLE_NEAREST, SAMPLE_CUBIC } SampleMode;
+typedef enum { OUTSIDE_ZERO, OUTSIDE_BORDER, OUTSIDE_REFLECTED } SampleOutside;
+typedef struct {
+    int64_t mode, outside, corners, pixels;
+    Ints shape;
+} GridSampleAttrs;
+
 /* gather_bwd g, i -> zeros of `shape` with g added at i along axis. */
 typedef struct { int64_t axis; Ints shape; } GatherBwdAttrs;
 

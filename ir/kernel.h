@@ -160,6 +160,8 @@ void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *st
  *   Operands are named by literals, no two share memory, and every element is stored.
  *   Absent operands are not accessed, nor are results that the operator has less than the text.
  *   EXP LOG TANH SQRT ERF POW FLOOR ... as in exprs (kernel_math.h lists them)
+ *   EACH_LANE(l) JOIN_LANES(v)   a loop in which each l of 32 may set its bit of v, and v of all of them: on
+ *                a GPU the lanes of a warp, all of which have to come there (codegen/cuda_sample.c)
  * No preprocessor lines and no // comments inside the text. */
 #define KERNEL(id, ...)                                                                      \
     static void id##_ref(int64_t i, const int64_t *p, const double *q, Tensor *t)            \

@@ -134,6 +134,10 @@ static inline double normal_real(int64_t seed, int64_t key, int64_t step, int64_
 #define PHILOX_NORMAL(seed, key, step, index)                                                \
     normal_real((int64_t)(seed), (int64_t)(key), (int64_t)(step), (int64_t)(index))
 
+/* A loop over 32 lanes l, each of which sets its bit of a number, and the bits of all of them. */
+#define EACH_LANE(l) for (int64_t l = 0; l < 32; l++)
+#define JOIN_LANES(bits) (bits)
+
 /* Element j of operand k, for BODY texts (t: the operands). */
 #define F(k, j) tensor_f(&t[k], (j))
 #define I(k, j) tensor_i(&t[k], (j))

@@ -312,6 +312,42 @@ static void resample(Sample *s)
     sample_build(s, &(AxisAttrs){axis});
 }
 
+/* Positions inside, on and beyond the border, none at a kink: whole pixels, halves between them. */
+static void grid_sample(Sample *s)
+{
+    int sp = sample_int(s, 1, 3);
+    GridSampleAttrs at = {.mode = sample_int(s, 0, 2), .outside = sample_int(s, 0, 2),
+                          .corners = sample_chance(s, 50), .pixels = sample_chance(s, 30)};
+    Type x = {.dt = s->dt, .rank = sp + 2, .dim = {sample_int(s, !s->empty, 2)}};
+    bool wide = sample_chance(s, 20), high = sample_chance(s, 20);
+    for (int d = 1; d <= sp; d++)
+        x.dim[d] = sample_int(s, 1, high && d == 1 ? 20 : 4);
+    x.dim[sp + 1] = sample_int(s, !s->empty, wide ? 40 : 4);
+    Type grid = {.dt = sample_chance(s, 80) ? s->dt : dtype_sum(s->dt),
+                 .rank = sp + 2,
+                 .dim = {x.dim[0], sample_int(s, !s->empty, 3), sample_int(s, 1, 4)}};
+    grid.dim[sp + 1] = sp;
+    for (int d = 3; d <= sp; d++)
+        grid.dim[d] = sample_int(s, 1, 2);
+    Type y = grid;
+    y.dt = s->dt;
+    y.dim[sp + 1] = x.dim[sp + 1];
+    at.shape = sample_all_dims(&x);
+    sample_reals(s, s->op == OP_grid_sample ? x : y, -1, 1);
+    sample_reals(s, grid, .1, .4);
+    Tensor *to = &s->data[1];
+    for (int64_t i = 0; i < type_count(&grid); i++) {
+        int64_t extent = x.dim[sp - i % sp];
+        double half = at.pixels ? 1 : (double)(extent - at.corners) / 2;
+        double middle = at.pixels ? 0 : (double)(extent - 1) / 2, past = sample_chance(s, 50) ? .5 : 0;
+        double pixel = sample_int(s, -3, (int)extent + 2) + past + tensor_f(to, i);
+        tensor_set_f(to, i, half > 0 ? (pixel - middle) / half : pixel);
+    }
+    if (s->op == OP_grid_sample_bwd_grid)
+        sample_reals(s, x, -1, 1);
+    sample_build(s, &at);
+}
+
 static void trilu(Sample *s)
 {
     sample_table(s, sample_shape(s, 2, 4));
@@ -349,4 +385,7 @@ SampleFn *const sample_index[OP_COUNT] = {
     [OP_unit_lower_inverse] = inverse,
     [OP_topk] = topk,
     [OP_resample] = resample,
+    [OP_grid_sample] = grid_sample,
+    [OP_grid_sample_bwd_data] = grid_sample,
+    [OP_grid_sample_bwd_grid] = grid_sample,
 };

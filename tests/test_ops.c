@@ -7,6 +7,7 @@
  *
  * Kernels of all operators are compiled together: one call of the compiler. */
 #include "tests.h"
+#include "ir/integer.h"
 #include "op_samples.h"
 #include "passes/passes.h"
 #include "runtime/cpu/cpu.h"
@@ -384,6 +385,33 @@ START_TEST(generated_c)
 }
 END_TEST
 
+/* Positions are added in their order, whoever owns how many rows of the image. */
+START_TEST(shares_of_an_image_add_alike)
+{
+    for (int trial = 0; trial < 60; trial++) {
+        Compiled c = {.trial = trial};
+        Tensor t[3];
+        make(&c.s, OP_grid_sample_bwd_data, DT_F32, trial);
+        lower_sample(&c);
+        Kernel k = c.of.k;
+        int64_t rows = k.p[3 - k.p[6]], whole = k.items / k.p[13];
+        void **data = evaluate(&c.s);
+        for (int i = 0; i < 3; i++)
+            t[i] = (Tensor){*val_type(&c.s.g, c.of.vals[i]), data[c.of.vals[i].i]};
+        Tensor want = t[2];
+        t[2].data = NEW(&c.s.arena, char, type_bytes(&want.type) + 1);
+        for (int64_t own = 1; own <= rows; own++) {
+            k.p[14] = own;
+            k.p[13] = ceil_div(rows, own);
+            for (int64_t i = 0; i < whole * k.p[13]; i++)
+                k.body->ref(i, k.p, k.q, t);
+            ck_assert_mem_eq(t[2].data, want.data, (size_t)type_bytes(&want.type));
+        }
+        sample_free(&c.s);
+    }
+}
+END_TEST
+
 /* A conversion to integers is defined for every real, in kernels as in the reference. */
 START_TEST(reals_become_integers)
 {
@@ -473,6 +501,7 @@ Suite *suite_ops(void)
     tcase_add_test(c, nan_passes);
     tcase_add_test(c, generated_c);
     tcase_add_test(c, reals_become_integers);
+    tcase_add_test(c, shares_of_an_image_add_alike);
     suite_add_tcase(s, c);
     c = tcase_create("hostile");
     tcase_set_timeout(c, 120); /* no loop is as long as an attribute says */

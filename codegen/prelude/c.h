@@ -49,3 +49,7 @@ FN int64_t pick_int(int c, int64_t x, int64_t y) { return c ? x : y; }
     TREE_STEP(op, a, n, 1)
 #define ADD(x, y) ((x) + (y))
 #define MUL(x, y) ((x) * (y))
+
+/* Lanes of a text that GPUs run with a thread each. */
+#define EACH_LANE(l) for (int64_t l = 0; l < 32; l++)
+#define JOIN_LANES(bits) (bits)

@@ -215,3 +215,10 @@ REDUCTIONS(min, JOIN_MIN)
 #define JOIN_THREADS_(where, op, T, v, ...) where##_##op##_##T(v, __VA_ARGS__)
 #define JOIN_THREADS(where, op, T, v, ...) JOIN_THREADS_(where, op, T, v, __VA_ARGS__)
 
+/* Each thread of a warp has a lane; all of them come here. */
+#define EACH_LANE(l) for (int64_t l = threadIdx.x % 32, end_ = l + 1; l < end_; l = end_)
+#define JOIN_LANES(bits) lanes_or(bits)
+FN uint32_t lanes_or(uint32_t bits)
+{
+    return __ballot_sync(0xffffffffu, bits != 0);
+}

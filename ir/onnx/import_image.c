@@ -1,53 +1,55 @@
 /* import_image.c -- sampling and rearranging images: GridSample, AffineGrid, RoiAlign,
  * MaxRoiPool, DeformConv, Col2Im, CenterCropPad, MaxUnpool. */
-#include "sample.h"
+#include "onnx_int.h"
 #include <math.h>
 #include <string.h>
 
 /* ---- GridSample and AffineGrid ------------------------------------------ */
 
-static bool read_sampler(OnnxNode *n, Sampler *s)
+/* Dimension `from` of v put at `to`. */
+static Val moved(Graph *g, Val v, int from, int to)
+{
+    int perm[MAX_RANK], rank = v.i ? val_type(g, v)->rank : 0;
+    for (int i = 0, j = 0; i < rank; i++) {
+        j += j == from;
+        perm[i] = i == to ? from : j++;
+    }
+    return v.i ? build_transpose(g, v, perm) : v;
+}
+
+/* x[N,C,s...] at grid[N,p...,k]: [N,C,p...]. */
+static Val sample(Graph *g, const GridSampleAttrs *at, Val x, Val grid)
+{
+    Val in[] = {moved(g, x, 1, val_type(g, x)->rank - 1), grid};
+    return moved(g, build(g, OP_grid_sample, NULL, 2, in, at), val_type(g, grid)->rank - 1, 1);
+}
+
+/* Positions [N,points,2] of rows and columns, [N,points] each. */
+static Val positions(Graph *g, const Val at[2])
+{
+    Val in[2] = {{0}};
+    for (int d = 0; d < 2 && at[d].i; d++) {
+        const Type *t = val_type(g, at[d]);
+        in[1 - d] = build_reshape(g, at[d], 3, (int64_t[]){t->dim[0], t->dim[1], 1});
+    }
+    return build_concat(g, 2, in, 2);
+}
+
+static bool import_grid_sample(OnnxNode *n)
 {
     const Type *x = in_type(n, 0), *grid = in_type(n, 1);
     const char *mode = attr_str(n, "mode", "linear"), *pad = attr_str(n, "padding_mode", "zeros");
-    *s = (Sampler){.mode = strstr(mode, "linear")  ? SAMPLE_LINEAR
-                           : strstr(mode, "cubic") ? SAMPLE_CUBIC
-                                                   : SAMPLE_NEAREST,
-                   .outside = strcmp(pad, "border") == 0       ? OUTSIDE_BORDER
-                              : strcmp(pad, "reflection") == 0 ? OUTSIDE_REFLECTED
-                                                               : OUTSIDE_ZERO,
-                   .corners = attr_int(n, "align_corners", 0) != 0,
-                   .n = x->rank - 2};
-    if (s->n < 1 || s->n > SAMPLE_DIMS || grid->rank != x->rank ||
-        grid->dim[grid->rank - 1] != s->n || grid->dim[0] != x->dim[0])
+    int k = x->rank - 2;
+    GridSampleAttrs at = {.mode = strstr(mode, "linear")  ? SAMPLE_LINEAR
+                                  : strstr(mode, "cubic") ? SAMPLE_CUBIC
+                                                          : SAMPLE_NEAREST,
+                          .outside = strcmp(pad, "border") == 0       ? OUTSIDE_BORDER
+                                     : strcmp(pad, "reflection") == 0 ? OUTSIDE_REFLECTED
+                                                                      : OUTSIDE_ZERO,
+                          .corners = attr_int(n, "align_corners", 0) != 0};
+    if (k < 1 || k > 3 || grid->rank != x->rank || grid->dim[k + 1] != k || grid->dim[0] != x->dim[0])
         return fail(n->x->d, "grid does not fit the input");
-    for (int d = 0; d < s->n; d++)
-        s->extent[d] = x->dim[2 + d];
-    return true;
-}
-
-/* Coordinates of the grid are in [-1, 1], the last dimension's first. */
-static bool import_grid_sample(OnnxNode *n)
-{
-    Graph *g = n->g;
-    Sampler s;
-    TRY(read_sampler(n, &s));
-    Ints out = ints_of(in_type(n, 1));
-    int64_t points = 1;
-    for (int d = 0; d < s.n; d++)
-        points *= out.v[1 + d];
-    Val grid = build_reshape(g, n->in[1], 3, (int64_t[]){out.v[0], points, s.n}), at[SAMPLE_DIMS];
-    grid = build_cast(g, grid, in_type(n, 0)->dt);
-    for (int d = 0; d < s.n; d++) {
-        double size = (double)s.extent[d], half = (s.corners ? size - 1 : size) / 2;
-        Val c = build_slice(g, grid, 2, s.n - 1 - d, 1);
-        c = build_reshape(g, c, 2, (int64_t[]){out.v[0], points});
-        at[d] = add_scalar(g, mul_scalar(g, c, half), (size - 1) / 2);
-    }
-    Val y = sample(g, &s, n->in[0], at);
-    memmove(&out.v[2], &out.v[1], (size_t)s.n * sizeof *out.v);
-    out.v[1] = in_type(n, 0)->dim[1];
-    n->out[0] = reshape_ints(g, y, &out);
+    n->out[0] = sample(n->g, &at, n->in[0], n->in[1]);
     return n->out[0].i;
 }
 
@@ -114,6 +116,32 @@ static Val pairs(Graph *g, Val v, bool is_row, int64_t rows, int64_t columns)
     return build_reshape(g, v, 2, (int64_t[]){rois, rows * columns});
 }
 
+/* The largest of the four pixels around each position, times their weights. */
+static Val largest_pixel(Graph *g, Val image, const Val at[2])
+{
+    const Type p = *val_type(g, at[0]);
+    GridSampleAttrs nearest = {.mode = SAMPLE_NEAREST, .outside = OUTSIDE_BORDER, .pixels = 1};
+    Val floor[2], next[2], largest = {0};
+    for (int d = 0; d < 2; d++) {
+        floor[d] = one(g, OP_floor, at[d]);
+        next[d] = build2(g, OP_sub, at[d], floor[d]);
+    }
+    for (int k = 0; k < 4; k++) {
+        Val pixel[2], weight[2];
+        for (int d = 0; d < 2; d++) {
+            bool far = k >> d & 1;
+            pixel[d] = far ? add_scalar(g, floor[d], 1) : floor[d];
+            weight[d] = far ? next[d] : add_scalar(g, one(g, OP_neg, next[d]), 1);
+        }
+        Val v = sample(g, &nearest, image, positions(g, pixel));
+        Val w = build_reshape(g, build2(g, OP_mul, weight[0], weight[1]), 3,
+                              (int64_t[]){p.dim[0], 1, p.dim[1]});
+        v = build2(g, OP_mul, v, w);
+        largest = k ? build2(g, OP_max, largest, v) : v;
+    }
+    return largest;
+}
+
 static bool import_roi_align(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -142,10 +170,10 @@ static bool import_roi_align(OnnxNode *n)
     Val valid =
         build2(g, OP_mul, pairs(g, ly.valid, true, rows, columns), pairs(g, lx.valid, false, rows, columns));
     bool max = attr_is(n, "mode", "avg", "max");
-    Sampler s = {SAMPLE_LINEAR, OUTSIDE_BORDER, max, true, 2, {x.dim[2], x.dim[3]}};
+    GridSampleAttrs linear = {.outside = OUTSIDE_BORDER, .pixels = 1};
     Val image = build(g, OP_gather, NULL, 2, (Val[]){n->in[0], n->in[2]}, &(AxisAttrs){0});
     TRY(image.i && valid.i);
-    Val y = sample(g, &s, image, at);
+    Val y = max ? largest_pixel(g, image, at) : sample(g, &linear, image, positions(g, at));
     y = build2(g, OP_mul, y, build_reshape(g, valid, 3, (int64_t[]){r.dim[0], 1, rows * columns}));
     y = build_reshape(g, y, 6, (int64_t[]){r.dim[0], x.dim[1], oh, ratio, ow, ratio});
     uint32_t bins = 1u << 3 | 1u << 5;
@@ -215,8 +243,6 @@ static bool import_max_roi_pool(OnnxNode *n)
  * A convolution whose window positions are moved by offsets that are data: the moved pixels
  * are sampled to columns [N, C * kernel, out] and multiplied by the weights. */
 
-enum { MOST_OFFSET_GROUPS = 64 };
-
 typedef struct {
     int64_t batch, channels, kernel, points, groups;
     int64_t kh, kw, oh, ow, stride[2], pad[2], dilation[2];
@@ -239,7 +265,7 @@ static bool read_deform(OnnxNode *n, Deform *f)
                   .oh = offset->dim[2],
                   .ow = offset->dim[3]};
     f->points = f->oh * f->ow;
-    TRY(attr_int_in(n, "offset_group", 1, 1, MOST_OFFSET_GROUPS, &f->groups));
+    TRY(attr_int_in(n, "offset_group", 1, 1, MAX_STEP, &f->groups));
     for (int i = 0; i < 2; i++) {
         f->stride[i] = stride.v[i];
         f->pad[i] = pads.v[i];
@@ -273,26 +299,20 @@ static bool import_deform_conv(OnnxNode *n)
     TRY(attr_int_in(n, "group", 1, 1, f.channels, &group));
     if (w.dim[0] % group || f.channels % group || w.dim[1] != f.channels / group || taps > 1 << 26)
         return fail(n->x->d, "group %lld does not fit the weights", (long long)group);
-    Val column[MOST_OFFSET_GROUPS], base[2] = {window_positions(n, &f, 0), window_positions(n, &f, 1)};
+    Val base[2] = {window_positions(n, &f, 0), window_positions(n, &f, 1)}, at[2];
     Val offset = build_reshape(g, n->in[2], 5, (int64_t[]){f.batch, f.groups, f.kernel, 2, f.points});
-    Sampler s = {SAMPLE_LINEAR, OUTSIDE_ZERO, false, true, 2, {x.dim[2], x.dim[3]}};
-    for (int64_t k = 0; k < f.groups; k++) {
-        Val at[2], mine = build_slice(g, offset, 1, k, 1);
-        for (int d = 0; d < 2; d++) {
-            Val moved =
-                build_reshape(g, build_slice(g, mine, 3, d, 1), 3, (int64_t[]){f.batch, f.kernel, f.points});
-            at[d] = build_reshape(g, build2(g, OP_add, moved, base[d]), 2, (int64_t[]){f.batch, taps});
-        }
-        column[k] = sample(g, &s, build_slice(g, n->in[0], 1, k * per, per), at);
-        if (has_in(n, 4)) {
-            Val mask = build_slice(g, n->in[4], 1, k * f.kernel, f.kernel);
-            mask = build_reshape(g, mask, 3, (int64_t[]){f.batch, 1, taps});
-            column[k] = build2(g, OP_mul, column[k], mask);
-        }
-        TRY(column[k].i);
+    GridSampleAttrs linear = {.pixels = 1};
+    int64_t images = f.batch * f.groups, inner = w.dim[1] * f.kernel;
+    for (int d = 0; d < 2; d++) {
+        Val moved = build_slice(g, offset, 3, d, 1);
+        moved = build_reshape(g, moved, 3, (int64_t[]){images, f.kernel, f.points});
+        at[d] = build_reshape(g, build2(g, OP_add, moved, base[d]), 2, (int64_t[]){images, taps});
     }
-    int64_t inner = w.dim[1] * f.kernel;
-    Val all = build_concat(g, (int)f.groups, column, 1);
+    Val x_of = build_reshape(g, n->in[0], 4, (int64_t[]){images, per, x.dim[2], x.dim[3]});
+    TRY(x_of.i);
+    Val all = sample(g, &linear, x_of, positions(g, at));
+    if (has_in(n, 4))
+        all = build2(g, OP_mul, all, build_reshape(g, n->in[4], 3, (int64_t[]){images, 1, taps}));
     all = build_reshape(g, all, 4, (int64_t[]){f.batch, group, inner, f.points});
     Val weight = build_reshape(g, n->in[1], 3, (int64_t[]){group, w.dim[0] / group, inner});
     Val y = build_matmul(g, weight, all, false, false);

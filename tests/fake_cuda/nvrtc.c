@@ -76,6 +76,15 @@ static bool has(const char *from, const char *to, const char *word)
     return at && at < to;
 }
 
+/* Do lanes wait for each other in the function of the kernel's items, which stands in front of it? */
+static bool items_wait(const char *source, const char *at, const char *name)
+{
+    char item[80];
+    snprintf(item, sizeof item, "FN void %s_item(", name);
+    const char *own = strstr(source, item);
+    return own && own < at && has(own, at, "JOIN_LANES");
+}
+
 /* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)", or (256, 2): its parameters, whether its
  * threads wait for each other, and its shared memory. */
 static void write_kernel(FILE *f, const char *source, const char *at)
@@ -94,7 +103,8 @@ static void write_kernel(FILE *f, const char *source, const char *at)
         pointers += *close == '*';
     }
     bool waits = has(close, end, "JOIN_THREADS") || has(close, end, "__shared__") ||
-                 has(close, end, "SHARED_BYTES") || has(close, end, "gather_");
+                 has(close, end, "SHARED_BYTES") || has(close, end, "gather_") ||
+                 items_wait(source, at, name);
     fprintf(f, "enum { SHARED_%s = 0", name);
     write_shared(f, source, at, end);
     fprintf(f, "};\n_Static_assert(SHARED_%s <= 48 << 10, \"%s uses too much shared data\");\n", name,

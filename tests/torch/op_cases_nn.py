@@ -56,6 +56,12 @@ def register_conv():
          "offset": f32(rng.integers(-1, 2, (1, 8, 3, 3)) + rng.uniform(.2, .8, (1, 8, 3, 3))),
          "b": normal(rng, 2), "mask": between(rng, 0.2, 1, 1, 4, 3, 3)},
         lambda x, w, o, b, m: torchvision.ops.deform_conv2d(x, o, w, b, mask=m)), opset=19)
+    case("deform_conv_groups", "DeformConv", lambda rng: (
+        {"x": normal(rng, 2, 4, 4, 5), "w": normal(rng, 6, 2, 2, 2),
+         "offset": f32(rng.integers(-2, 3, (2, 16, 3, 2)) + rng.uniform(.2, .8, (2, 16, 3, 2))),
+         "b": normal(rng, 6), "mask": between(rng, 0.2, 1, 2, 8, 3, 2)},
+        lambda x, w, o, b, m: torchvision.ops.deform_conv2d(x, o, w, b, stride=2, padding=(1, 0), mask=m)),
+        opset=19, group=2, offset_group=2, strides=[2, 2], pads=[1, 0, 1, 0])
 
 
 def register_transposed():
@@ -581,6 +587,11 @@ def register_sampling():
                     grid_sample(f"grid_sample_{mode}_{padding}_{align}", mode, padding, align)
     grid_sample("grid_sample_cubic_zeros_0", "cubic", "zeros", 0)
     grid_sample("grid_sample_cubic_border_0", "cubic", "border", 0)
+    grid_sample("grid_sample_cubic_reflection_1", "cubic", "reflection", 1)
+    for padding in ("zeros", "border", "reflection"):
+        grid_sample_edges(padding)
+        grid_sample_volume("linear", padding)
+    grid_sample_volume("nearest", "border")
     case("affine_grid", "AffineGrid", lambda rng: (
         {"theta": normal(rng, 2, 2, 3), "size": Const([2, 1, 2, 3])},
         lambda t, _: F.affine_grid(t, [2, 1, 2, 3], align_corners=False)), opset=20)
@@ -606,6 +617,27 @@ def grid_sample(name, mode, padding, align):
         {"x": normal(rng, 1, 2, 3, 4), "grid": between(rng, -1.3, 1.3, 1, 3, 3, 2)},
         lambda x, g: F.grid_sample(x, g, torch_mode, padding, bool(align))), opset=20,
         mode=mode, padding_mode=padding, align_corners=align)
+
+
+def grid_sample_edges(padding):
+    """Positions in the middle of pixels, on edges, where the derivative jumps, and far outside."""
+    def grid(size):
+        middles = (2 * np.arange(-2, size + 2) + 1) / size - 1
+        return np.concatenate([middles, [-1, 0, 1, -3, 4.5]])
+
+    y, x = np.meshgrid(grid(4), grid(8), indexing="ij")
+    case(f"grid_sample_edges_{padding}", "GridSample", lambda rng: (
+        {"x": normal(rng, 1, 3, 4, 8), "grid": f32(np.stack([x, y], -1)[None])},
+        lambda x, g: F.grid_sample(x, g, "bilinear", padding, False)), opset=20,
+        mode="linear", padding_mode=padding, align_corners=0)
+
+
+def grid_sample_volume(mode, padding):
+    torch_mode = {"linear": "bilinear", "nearest": "nearest"}[mode]
+    case(f"grid_sample_volume_{mode}_{padding}", "GridSample", lambda rng: (
+        {"x": normal(rng, 2, 2, 3, 2, 4), "grid": between(rng, -1.4, 1.4, 2, 2, 3, 2, 3)},
+        lambda x, g: F.grid_sample(x, g, torch_mode, padding, False)), opset=20,
+        mode=mode, padding_mode=padding, align_corners=0)
 
 
 for register in (register_conv, register_pooling, register_norms, register_softmax,
