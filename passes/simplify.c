@@ -252,7 +252,22 @@ static Val rule_product_scaled(Rewrite *rw, const Node *n)
     return build_reshape(g, build(g, OP_matmul, p->name, 2, in, p->attr), y.rank, y.dim);
 }
 
-/* sum over the batch of a[.., k, m]^T b[.., k, n]: one product over all rows (weight gradients) */
+/* An operand of a product as rows of the dimension that is summed, of all batches. */
+static Val batch_rows(Graph *g, Val v, bool rows_last)
+{
+    int perm[MAX_RANK];
+    int64_t rows = 1;
+    Type t = *val_type(g, v);
+    for (int i = 0; i < t.rank; i++)
+        perm[i] = !rows_last || i < t.rank - 2 ? i : 2 * t.rank - 3 - i;
+    for (int i = 0; i < t.rank - 1; i++)
+        rows *= t.dim[perm[i]];
+    v = rows_last ? build_transpose(g, v, perm) : v;
+    return build_reshape(g, v, 2, (int64_t[]){rows, t.dim[perm[t.rank - 1]]});
+}
+
+/* The sum over the batch of a[.., k, m]^T b[.., k, n]: one product over all rows (weight gradients).  What
+ * lies otherwise is transposed if the products that are summed have twice as many elements, or more. */
 static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_reduce_sum)
@@ -261,21 +276,20 @@ static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
     const Node *m = rewrite_def(rw, n->in[0], OP_matmul);
     if (!m || !rewrite_once(rw, n->in[0]))
         return none();
-    const MatmulAttrs *at = m->attr;
+    MatmulAttrs at = *(const MatmulAttrs *)m->attr;
     const ReduceAttrs *red = n->attr;
     Type a = *val_type(g, m->in[0]), b = *val_type(g, m->in[1]), y = *val_type(g, n->in[0]);
-    if (!at->ta || at->tb || a.rank != y.rank || b.rank != y.rank || red->axes.n != y.rank - 2)
+    int64_t moved = (at.ta ? 0 : type_count(&a)) + (at.tb ? type_count(&b) : 0);
+    if (a.rank != y.rank || b.rank != y.rank || red->axes.n != y.rank - 2 || type_count(&y) < 2 * moved)
         return none();
     for (int i = 0; i < y.rank - 2; i++)
         if (red->axes.v[i] != i || a.dim[i] != y.dim[i] || b.dim[i] != y.dim[i])
             return none();
-    int64_t rows = a.dim[a.rank - 2];
-    for (int i = 0; i < y.rank - 2; i++)
-        rows *= a.dim[i];
-    Val fa = build_reshape(g, m->in[0], 2, (int64_t[]){rows, a.dim[a.rank - 1]});
-    Val fb = build_reshape(g, m->in[1], 2, (int64_t[]){rows, b.dim[b.rank - 1]});
+    Val in[] = {batch_rows(g, m->in[0], !at.ta), batch_rows(g, m->in[1], at.tb)};
     Type t = *val_type(g, n->out[0]);
-    return build_reshape(g, build(g, OP_matmul, NULL, 2, (Val[]){fa, fb}, at), t.rank, t.dim);
+    at.ta = 1;
+    at.tb = 0;
+    return build_reshape(g, build(g, OP_matmul, NULL, 2, in, &at), t.rank, t.dim);
 }
 
 /* a slice of everything; of what lies in one part of a concatenation, such as of a complex number's */
