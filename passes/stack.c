@@ -25,10 +25,11 @@ typedef struct {
     Term *term;           /* in order */
     Val *rest;            /* terms that are no such products */
     uint32_t n, nrest;
-    uint32_t nvals;       /* of what follows */
-    NodeId *stack;        /* per value: a concatenation of rows that reads it in some shape, {0} = none */
-    uint32_t *place;      /* and its place there */
-    Term **from;          /* per place: the term */
+    bool tf32;       /* of the terms */
+    uint32_t nvals;  /* of what follows */
+    NodeId *stack;   /* per value: a concatenation of rows that reads it in some shape, {0} = none */
+    uint32_t *place; /* and its place there */
+    Term **from;     /* per place: the term */
 } Terms;
 
 static bool is_sum(const Terms *t, Val v)
@@ -46,8 +47,8 @@ static bool is_product(const Terms *t, Val v)
         return false;
     const MatmulAttrs *at = n->attr;
     const Type *a = val_type(t->g, n->in[0]), *b = val_type(t->g, n->in[1]);
-    return at->ta && !at->tb && !at->out && !at->tf32 && a->rank == 2 && b->rank == 2 &&
-           a->dim[0] <= a->dim[1] && a->dim[0] <= b->dim[1];
+    return at->ta && !at->tb && a->rank == 2 && b->rank == 2 && a->dim[0] <= a->dim[1] &&
+           a->dim[0] <= b->dim[1] && (t->n == 0 || (at->tf32 != 0) == t->tf32);
 }
 
 /* Does stacking, which copies the factors, move fewer elements than adding up? */
@@ -71,6 +72,7 @@ static void collect(Terms *t, const Node *end)
             t->open[n++] = def->in[1];
             t->open[n++] = def->in[0];
         } else if (is_product(t, v)) {
+            t->tf32 = ((const MatmulAttrs *)def->attr)->tf32;
             t->term[t->n++] = (Term){def->in[0], def->in[1], true};
         } else {
             t->rest[t->nrest++] = v;
@@ -110,16 +112,16 @@ static void note_stack(Terms *t, NodeId id)
 
 static Val factor(const Term *x, bool right) { return right ? x->right : x->left; }
 
-/* The terms that v's stack stacks, in its order, if one has each of its rows as this factor; 0: there is no such
- * stack. */
+/* How many terms v's stack stacks, which are in its order then, one for each of its rows with that as this
+ * factor; 0: it is no stack of some of these. */
 static uint32_t follow_stack(const Terms *t, Val v, bool right)
 {
     NodeId id = t->stack[unshaped(t, v).i];
     uint32_t n = id.i ? (uint32_t)t->g->nodes[id.i].nin : 0, found = 0;
-    if (n > t->n)
+    if (n < LEAST || n > t->n)
         return 0;
     memset(t->from, 0, n * sizeof(Term *));
-    for (uint32_t i = 0; i < t->n && n > 0; i++) {
+    for (uint32_t i = 0; i < t->n; i++) {
         Val of = unshaped(t, factor(&t->term[i], right));
         if (!t->term[i].open || t->stack[of.i].i != id.i || t->from[t->place[of.i]])
             continue;
@@ -143,10 +145,10 @@ static Val stack_rows(Graph *g, const Terms *t, uint32_t n, bool right, Val stac
     return build_concat_many(g, (int)n, all, 0);
 }
 
-/* The sum so far, {0}: there is none, and A' B. */
-static Val add_product(Graph *g, Val sum, Val a, Val b)
+/* A' B and the sum so far, {0}: there is none; it is rounded as a whole. */
+static Val add_product(Graph *g, const Terms *t, Val sum, Val a, Val b)
 {
-    MatmulAttrs at = {.ta = true};
+    MatmulAttrs at = {.ta = true, .tf32 = t->tf32};
     DType dt = val_type(g, a)->dt;
     at.out = dtype_sum(dt) == dt ? DT_NONE : dtype_sum(dt);
     return build(g, sum.i ? OP_matmul_add : OP_matmul, NULL, sum.i ? 3 : 2, (Val[]){a, b, sum}, &at);
@@ -156,15 +158,15 @@ static Val add_product(Graph *g, Val sum, Val a, Val b)
 static Val add_stacked(Graph *g, const Terms *t, uint32_t n, const Val *stack, Val sum, Arena *tmp)
 {
     Val factors[2];
-    for (int right = 0; right < 2; right++)
+    for (int right = 1; right >= 0; right--)
         factors[right] = stack_rows(g, t, n, right, stack[right], tmp);
     for (uint32_t i = 0; i < n; i++)
         t->from[i]->open = false;
-    return add_product(g, sum, factors[0], factors[1]);
+    return add_product(g, t, sum, factors[0], factors[1]);
 }
 
 /* In the place of that sum: what is stacked already, what is small as a stack of its own, and the rest. */
-static Val stacked(Graph *g, const Terms *t, Arena *tmp)
+static Val stacked(Graph *g, const Terms *t, DType dt, Arena *tmp)
 {
     Val sum = none();
     uint32_t n, nsmall = 0;
@@ -182,8 +184,8 @@ static Val stacked(Graph *g, const Terms *t, Arena *tmp)
         sum = add_stacked(g, t, nsmall, (Val[]){none(), none()}, sum, tmp);
     for (uint32_t i = 0; i < t->n; i++)
         if (t->term[i].open)
-            sum = add_product(g, sum, t->term[i].left, t->term[i].right);
-    sum = build_cast(g, sum, val_type(g, t->term[0].left)->dt);
+            sum = add_product(g, t, sum, t->term[i].left, t->term[i].right);
+    sum = build_cast(g, sum, dt);
     for (uint32_t i = 0; i < t->nrest; i++)
         sum = build(g, OP_add, NULL, 2, (Val[]){sum, t->rest[i]}, NULL);
     return sum;
@@ -232,7 +234,7 @@ bool pass_stack(Graph *g, PassCtx *cx)
             node->in[i] = rewrite_as(as, node->in[i]);
         if (ends_sum(&t, inner, node)) {
             Val out = node->out[0];
-            as[out.i] = stacked(g, &t, cx->tmp);
+            as[out.i] = stacked(g, &t, val_type(g, out)->dt, cx->tmp);
             rewrite_name(g, out, as[out.i]);
             cx->changed = true;
         } else {

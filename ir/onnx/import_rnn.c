@@ -136,17 +136,26 @@ static Val rows(const Rnn *r, Val v, int first, int count)
     return build_slice(r->g, v, 0, first * r->hidden, count * r->hidden);
 }
 
+/* The part of a concatenation of directions that n slices, or none. */
+static Val one_direction(const Graph *g, const Node *n)
+{
+    const Node *all = n->op == OP_slice ? graph_def(g, n->in[0]) : NULL;
+    const SliceAttrs *at = n->attr;
+    if (!all || all->op != OP_concat || ((const AxisAttrs *)all->attr)->axis != 0 ||
+        val_type(g, n->in[0])->dim[0] != all->nin || at->size.v[0] != 1)
+        return (Val){0};
+    Val part = all->in[at->start.v[0]];
+    return type_count(val_type(g, part)) == type_count(val_type(g, n->out[0])) ? part : (Val){0};
+}
+
 /* What v's elements are, behind views and as one of several directions. */
 static Val behind_views(const Graph *g, Val v)
 {
     for (const Node *n = graph_def(g, v); n; n = graph_def(g, v)) {
-        const Node *all = n->op == OP_slice ? graph_def(g, n->in[0]) : NULL; /* of directions */
-        bool one_of = all && all->op == OP_concat && ((const AxisAttrs *)all->attr)->axis == 0 &&
-                      val_type(g, n->in[0])->dim[0] == all->nin;
-        Val part = one_of ? all->in[((const SliceAttrs *)n->attr)->start.v[0]] : n->in[0];
-        if (n->op != OP_reshape && !(one_of && type_count(val_type(g, part)) == type_count(val_type(g, v))))
+        Val of = n->op == OP_reshape ? n->in[0] : one_direction(g, n);
+        if (!of.i)
             break;
-        v = part;
+        v = of;
     }
     return v;
 }
@@ -157,16 +166,20 @@ static Val read_places(const Rnn *r, Val v, int *place)
     const Graph *g = r->g;
     const Node *n = graph_def(g, behind_views(g, v));
     Val from = {0};
-    if (!n || n->op != OP_concat || n->nin != r->gates || ((const AxisAttrs *)n->attr)->axis != 0)
+    if (!n || n->op != OP_concat || n->nin > r->gates || ((const AxisAttrs *)n->attr)->axis != 0)
         return (Val){0};
+    int gates = 0;
     for (int i = 0; i < n->nin; i++) {
         const Node *p = graph_def(g, n->in[i]);
         const SliceAttrs *at = p && p->op == OP_slice ? p->attr : NULL;
         if (!at || (i > 0 && p->in[0].i != from.i) || at->start.v[0] % r->hidden != 0 ||
-            at->size.v[0] != r->hidden || !ints_are(&at->step, 1))
+            at->size.v[0] % r->hidden != 0 || !ints_are(&at->step, 1) ||
+            type_count(val_type(g, n->in[i])) * r->gates * r->hidden !=
+                at->size.v[0] * type_count(val_type(g, p->in[0])))
             return (Val){0};
         from = p->in[0];
-        place[i] = (int)(at->start.v[0] / r->hidden);
+        for (int k = 0; k < at->size.v[0] / r->hidden && gates < r->gates; k++)
+            place[gates++] = (int)(at->start.v[0] / r->hidden) + k;
     }
     return type_equal(val_type(g, from), val_type(g, v)) ? from : (Val){0};
 }
