@@ -292,7 +292,40 @@ static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
     return build_reshape(g, build(g, OP_matmul, NULL, 2, in, &at), t.rank, t.dim);
 }
 
-/* a slice of everything; of what lies in one part of a concatenation, such as of a complex number's */
+/* A slice of a concatenation that is some of its parts, {0}: it is not. */
+static Val whole_parts(Graph *g, const Node *slice, const Node *concat)
+{
+    const SliceAttrs *at = slice->attr;
+    const Type *x = val_type(g, slice->in[0]);
+    int axis = (int)((const AxisAttrs *)concat->attr)->axis, from = 0, to;
+    for (int d = 0; d < x->rank; d++)
+        if (at->step.v[d] != 1 || (d != axis && at->size.v[d] != x->dim[d]))
+            return none();
+    int64_t before = at->start.v[axis], len = at->size.v[axis];
+    for (; before > 0; from++)
+        before -= val_type(g, concat->in[from])->dim[axis];
+    for (to = from; to < concat->nin && len > 0; to++)
+        len -= val_type(g, concat->in[to])->dim[axis];
+    return before == 0 && len == 0 ? build_concat(g, to - from, concat->in + from, axis) : none();
+}
+
+static Val slice_transposed(Graph *g, const Node *slice, const Node *p)
+{
+    const SliceAttrs *of = slice->attr;
+    const TransposeAttrs *perm = p->attr;
+    SliceAttrs at = *of;
+    for (int i = 0; i < at.start.n; i++) {
+        int64_t d = perm->perm.v[i];
+        at.start.v[d] = of->start.v[i];
+        at.step.v[d] = of->step.v[i];
+        at.size.v[d] = of->size.v[i];
+    }
+    Val v = build(g, OP_slice, slice->name, 1, p->in, &at);
+    return build(g, OP_transpose, p->name, 1, &v, perm);
+}
+
+/* a slice of everything; of what lies in one part of a concatenation, such as of a complex number's, or is
+ * several of them; of a transposition that nothing else reads */
 static Val rule_slice(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_slice)
@@ -301,7 +334,10 @@ static Val rule_slice(Rewrite *rw, const Node *n)
     const Type *y = val_type(rw->g, n->out[0]);
     if (type_equal(y, val_type(rw->g, n->in[0])) && ints_are(&at.step, 1))
         return n->in[0];
-    const Node *p = rewrite_def(rw, n->in[0], OP_concat);
+    const Node *p = rewrite_def(rw, n->in[0], OP_transpose);
+    if (p && rewrite_once(rw, n->in[0]))
+        return slice_transposed(rw->g, n, p);
+    p = rewrite_def(rw, n->in[0], OP_concat);
     if (!p || type_count(y) == 0)
         return none();
     int64_t axis = ((const AxisAttrs *)p->attr)->axis, *first = &at.start.v[axis];
@@ -313,7 +349,7 @@ static Val rule_slice(Rewrite *rw, const Node *n)
         *first -= len;
         last -= len;
     }
-    return none();
+    return whole_parts(rw->g, n, p);
 }
 
 /* A 1x1 convolution with strides sees one position in several: those alone are a product, without

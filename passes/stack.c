@@ -1,28 +1,35 @@
-/* stack.c -- sums of products as one product of stacked factors: A1' B1 + A2' B2 + ... = [A1; A2; ...]' [B1;
- * B2; ...].
+/* stack.c -- sums of products as products of stacked factors: A1' B1 + A2' B2 + ... = [A1; A2; ...]' [B1; B2;
+ * ...].
  *
  * A weight that is read in every time step has such a gradient.  Its terms are small products, each of which
  * reads and writes the whole sum; stacked they are one large product that writes it once.  The factors then
  * live until the last of them is there.  Where some are stacked already, such as the gradients of a recurrent
- * layer's gates for the gradient of what it read, that stack is the factor. */
+ * layer's gates, a segment of time each, for the gradient of what it read, those stacks are the factors: the
+ * product of one is added to that of the one before, in its place. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
 #include <string.h>
 
 enum { LEAST = 4 }; /* terms that are worth it */
 
+/* A' B */
+typedef struct {
+    Val left, right;
+    bool open; /* in no product yet */
+} Term;
+
 typedef struct {
     const Graph *g;
     const uint32_t *uses; /* per value */
     Val *open;            /* still to be looked at, the next one last */
-    Val *left, *right;    /* factors, in order */
+    Term *term;           /* in order */
     Val *rest;            /* terms that are no such products */
     uint32_t n, nrest;
-    uint32_t nvals;       /* of what follows */
-    NodeId *stack;        /* per value: a concatenation of rows that reads it in some shape, {0} = none */
-    uint32_t *place;      /* and its place there */
-    uint32_t *from;       /* per place: the term */
-    Val *arranged;
+    bool tf32;       /* of the terms */
+    uint32_t nvals;  /* of what follows */
+    NodeId *stack;   /* per value: a concatenation of rows that reads it in some shape, {0} = none */
+    uint32_t *place; /* and its place there */
+    Term **from;     /* per place: the term */
 } Terms;
 
 static bool is_sum(const Terms *t, Val v)
@@ -32,7 +39,7 @@ static bool is_sum(const Terms *t, Val v)
            type_equal(val_type(t->g, n->in[0]), val_type(t->g, n->in[1]));
 }
 
-/* A' B, where stacking moves fewer elements than adding up does. */
+/* A' B, whose factors are no larger than it is: to add it up moves more than to read them. */
 static bool is_product(const Terms *t, Val v)
 {
     const Node *n = graph_def(t->g, v);
@@ -40,8 +47,15 @@ static bool is_product(const Terms *t, Val v)
         return false;
     const MatmulAttrs *at = n->attr;
     const Type *a = val_type(t->g, n->in[0]), *b = val_type(t->g, n->in[1]);
-    return at->ta && !at->tb && !at->out && !at->tf32 && a->rank == 2 && b->rank == 2 &&
-           a->dim[1] * b->dim[1] > 2 * a->dim[0] * (a->dim[1] + b->dim[1]);
+    return at->ta && !at->tb && a->rank == 2 && b->rank == 2 && a->dim[0] <= a->dim[1] &&
+           a->dim[0] <= b->dim[1] && (t->n == 0 || (at->tf32 != 0) == t->tf32);
+}
+
+/* Does stacking, which copies the factors, move fewer elements than adding up? */
+static bool is_small(const Terms *t, const Term *x)
+{
+    const Type *a = val_type(t->g, x->left), *b = val_type(t->g, x->right);
+    return a->dim[1] * b->dim[1] > 2 * a->dim[0] * (a->dim[1] + b->dim[1]);
 }
 
 /* The terms of the sum that the node ends, in order. */
@@ -58,8 +72,8 @@ static void collect(Terms *t, const Node *end)
             t->open[n++] = def->in[1];
             t->open[n++] = def->in[0];
         } else if (is_product(t, v)) {
-            t->left[t->n] = def->in[0];
-            t->right[t->n++] = def->in[1];
+            t->tf32 = ((const MatmulAttrs *)def->attr)->tf32;
+            t->term[t->n++] = (Term){def->in[0], def->in[1], true};
         } else {
             t->rest[t->nrest++] = v;
         }
@@ -90,55 +104,88 @@ static void note_stack(Terms *t, NodeId id)
     const Node *n = &t->g->nodes[id.i];
     for (int i = 0; stacks_rows(t->g, n) && i < n->nin; i++) {
         Val v = unshaped(t, n->in[i]);
-        t->stack[v.i] = id;
+        t->stack[v.i] = id; /* the last there is */
         t->place[v.i] = (uint32_t)i;
     }
     t->stack[0].i = 0;
 }
 
-static void arrange(const Terms *t, Val *factor)
-{
-    for (uint32_t i = 0; i < t->n; i++)
-        t->arranged[i] = factor[t->from[i]];
-    memcpy(factor, t->arranged, t->n * sizeof *factor);
-}
+static Val factor(const Term *x, bool right) { return right ? x->right : x->left; }
 
-/* Where these factors are stacked already, in whatever order, the terms follow it: then this is the stack. */
-static Val follow_stack(const Terms *t, const Val *factor)
+/* How many terms v's stack stacks, which are in its order then, one for each of its rows with that as this
+ * factor; 0: it is no stack of some of these. */
+static uint32_t follow_stack(const Terms *t, Val v, bool right)
 {
-    enum { NOBODY = UINT32_MAX };
-    NodeId id = t->stack[unshaped(t, factor[0]).i];
-    const Node *n = &t->g->nodes[id.i];
-    if (!id.i || n->nin != (int)t->n)
-        return none();
-    for (uint32_t i = 0; i < t->n; i++)
-        t->from[i] = NOBODY;
+    NodeId id = t->stack[unshaped(t, v).i];
+    uint32_t n = id.i ? (uint32_t)t->g->nodes[id.i].nin : 0, found = 0;
+    if (n < LEAST || n > t->n)
+        return 0;
+    memset(t->from, 0, n * sizeof(Term *));
     for (uint32_t i = 0; i < t->n; i++) {
-        Val v = unshaped(t, factor[i]);
-        if (t->stack[v.i].i != id.i || t->from[t->place[v.i]] != NOBODY)
-            return none();
-        t->from[t->place[v.i]] = i;
+        Val of = unshaped(t, factor(&t->term[i], right));
+        if (!t->term[i].open || t->stack[of.i].i != id.i || t->from[t->place[of.i]])
+            continue;
+        t->from[t->place[of.i]] = &t->term[i];
+        found++;
     }
-    arrange(t, t->left);
-    arrange(t, t->right);
-    return n->out[0];
+    return found == n ? n : 0;
 }
 
 /* ---- the rewrite ------------------------------------------------------------------------------- */
 
-static Val stack_rows(Graph *g, const Terms *t, const Val *factor, Val stack)
+/* The factors of from's first n terms, of which stack is what is there already. */
+static Val stack_rows(Graph *g, const Terms *t, uint32_t n, bool right, Val stack, Arena *tmp)
 {
-    int64_t cols = val_type(g, factor[0])->dim[1];
-    return stack.i ? build_reshape(g, stack, 2, (int64_t[]){type_count(val_type(g, stack)) / cols, cols})
-                   : build_concat_many(g, (int)t->n, factor, 0);
+    int64_t cols = val_type(g, factor(t->from[0], right))->dim[1];
+    if (stack.i)
+        return build_reshape(g, stack, 2, (int64_t[]){type_count(val_type(g, stack)) / cols, cols});
+    Val *all = NEW(tmp, Val, n);
+    for (uint32_t i = 0; i < n; i++)
+        all[i] = factor(t->from[i], right);
+    return build_concat_many(g, (int)n, all, 0);
 }
 
-/* In the place of that sum. */
-static Val stacked(Graph *g, const Terms *t)
+/* A' B and the sum so far, {0}: there is none; it is rounded as a whole. */
+static Val add_product(Graph *g, const Terms *t, Val sum, Val a, Val b)
 {
-    Val left = follow_stack(t, t->left), right = left.i ? none() : follow_stack(t, t->right);
-    right = stack_rows(g, t, t->right, right);
-    Val sum = build_matmul(g, stack_rows(g, t, t->left, left), right, true, false);
+    MatmulAttrs at = {.ta = true, .tf32 = t->tf32};
+    DType dt = val_type(g, a)->dt;
+    at.out = dtype_sum(dt) == dt ? DT_NONE : dtype_sum(dt);
+    return build(g, sum.i ? OP_matmul_add : OP_matmul, NULL, sum.i ? 3 : 2, (Val[]){a, b, sum}, &at);
+}
+
+/* And the product of from's first n terms. */
+static Val add_stacked(Graph *g, const Terms *t, uint32_t n, const Val *stack, Val sum, Arena *tmp)
+{
+    Val factors[2];
+    for (int right = 1; right >= 0; right--)
+        factors[right] = stack_rows(g, t, n, right, stack[right], tmp);
+    for (uint32_t i = 0; i < n; i++)
+        t->from[i]->open = false;
+    return add_product(g, t, sum, factors[0], factors[1]);
+}
+
+/* In the place of that sum: what is stacked already, what is small as a stack of its own, and the rest. */
+static Val stacked(Graph *g, const Terms *t, DType dt, Arena *tmp)
+{
+    Val sum = none();
+    uint32_t n, nsmall = 0;
+    for (uint32_t i = 0; i < t->n; i++)
+        for (int right = 0; right < 2 && t->term[i].open; right++)
+            if ((n = follow_stack(t, factor(&t->term[i], right), right)) > 0) {
+                Val stack[2] = {none(), none()};
+                stack[right] = g->nodes[t->stack[unshaped(t, factor(&t->term[i], right)).i].i].out[0];
+                sum = add_stacked(g, t, n, stack, sum, tmp);
+            }
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->term[i].open && is_small(t, &t->term[i]))
+            t->from[nsmall++] = &t->term[i];
+    if (nsmall > 0)
+        sum = add_stacked(g, t, nsmall, (Val[]){none(), none()}, sum, tmp);
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->term[i].open)
+            sum = add_product(g, t, sum, t->term[i].left, t->term[i].right);
+    sum = build_cast(g, sum, dt);
     for (uint32_t i = 0; i < t->nrest; i++)
         sum = build(g, OP_add, NULL, 2, (Val[]){sum, t->rest[i]}, NULL);
     return sum;
@@ -172,14 +219,12 @@ bool pass_stack(Graph *g, PassCtx *cx)
     uint32_t n = g->norder, nvals = g->nvals;
     Terms t = {.g = g, .uses = graph_uses(g, cx->tmp)};
     t.open = NEW(cx->tmp, Val, n + 2);
-    t.left = NEW(cx->tmp, Val, n + 2);
-    t.right = NEW(cx->tmp, Val, n + 2);
+    t.term = NEW(cx->tmp, Term, n + 2);
     t.rest = NEW(cx->tmp, Val, n + 2);
     t.nvals = nvals;
     t.stack = NEW(cx->tmp, NodeId, nvals);
     t.place = NEW(cx->tmp, uint32_t, nvals);
-    t.from = NEW(cx->tmp, uint32_t, n + 2);
-    t.arranged = NEW(cx->tmp, Val, n + 2);
+    t.from = NEW(cx->tmp, Term *, n + 2);
     const bool *inner = find_inner(g, &t, cx->tmp);
     Val *as = NEW(cx->tmp, Val, nvals);
     const NodeId *old = graph_take_order(g, cx->tmp);
@@ -189,7 +234,7 @@ bool pass_stack(Graph *g, PassCtx *cx)
             node->in[i] = rewrite_as(as, node->in[i]);
         if (ends_sum(&t, inner, node)) {
             Val out = node->out[0];
-            as[out.i] = stacked(g, &t);
+            as[out.i] = stacked(g, &t, val_type(g, out)->dt, cx->tmp);
             rewrite_name(g, out, as[out.i]);
             cx->changed = true;
         } else {

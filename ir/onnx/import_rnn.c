@@ -1,7 +1,10 @@
 /* import_rnn.c -- RNN, GRU and LSTM, unrolled over time.
  *
- * The product of all steps' input with W is one matrix product; a step adds the product of
+ * The product of the input with W is one matrix product for many steps; a step adds the product of
  * the state with R, one for all gates, and applies these.  The backward direction walks time from the end.
+ * What steps have in common, forward and backward, lives until the last of them is done: segments of
+ * time, few enough for products to stay large, let most of it go before.
+ * Exporters put gates into ONNX's order by copies of the weights; here these are read as they lie.
  * With sequence lengths a step beyond a sequence's end keeps its state and gives zeros,
  * which is right in both directions. */
 #include "onnx_int.h"
@@ -13,18 +16,26 @@ typedef struct {
     Graph *g;
     int gates;
     int64_t steps, batch, hidden, dirs;
+    int64_t segment; /* steps of one product with W */
     bool batch_first;
     Val x;       /* [steps, batch, input] */
     Val lengths; /* [batch, 1], or none */
     double clip; /* 0: none */
 } Rnn;
 
+enum {
+    GATES = 4,
+    SEGMENTS = 4,      /* of time, at most */
+    SEGMENT_ROWS = 256 /* steps times batch, at least */
+};
+
 /* One direction. */
 typedef struct {
     int k;
     bool backward;
-    Val xw;            /* [steps, batch, gates * hidden]: x W^T + biases */
-    Val r;             /* [gates * hidden, hidden] */
+    int place[GATES];  /* of each gate in W, R and their biases */
+    Val xw[SEGMENTS];  /* [segment, batch, gates * hidden]: x W^T + biases */
+    Val w, r, b[2];    /* [gates * hidden, ...] */
     Val rb;            /* [hidden]: recurrent bias of the last gate, kept apart (GRU), or none */
     Val hr;            /* of a step: the state's product with the gates that read it */
     Val peep[3];       /* [hidden] */
@@ -125,29 +136,127 @@ static Val rows(const Rnn *r, Val v, int first, int count)
     return build_slice(r->g, v, 0, first * r->hidden, count * r->hidden);
 }
 
+/* The part of a concatenation of directions that n slices, or none. */
+static Val one_direction(const Graph *g, const Node *n)
+{
+    const Node *all = n->op == OP_slice ? graph_def(g, n->in[0]) : NULL;
+    const SliceAttrs *at = n->attr;
+    if (!all || all->op != OP_concat || ((const AxisAttrs *)all->attr)->axis != 0 ||
+        val_type(g, n->in[0])->dim[0] != all->nin || at->size.v[0] != 1)
+        return (Val){0};
+    Val part = all->in[at->start.v[0]];
+    return type_count(val_type(g, part)) == type_count(val_type(g, n->out[0])) ? part : (Val){0};
+}
+
+/* What v's elements are, behind views and as one of several directions. */
+static Val behind_views(const Graph *g, Val v)
+{
+    for (const Node *n = graph_def(g, v); n; n = graph_def(g, v)) {
+        Val of = n->op == OP_reshape ? n->in[0] : one_direction(g, n);
+        if (!of.i)
+            break;
+        v = of;
+    }
+    return v;
+}
+
+/* Where v is a copy of some value's rows, gate by gate in ONNX's order: that value, and each gate's place. */
+static Val read_places(const Rnn *r, Val v, int *place)
+{
+    const Graph *g = r->g;
+    const Node *n = graph_def(g, behind_views(g, v));
+    Val from = {0};
+    if (!n || n->op != OP_concat || n->nin > r->gates || ((const AxisAttrs *)n->attr)->axis != 0)
+        return (Val){0};
+    int gates = 0;
+    for (int i = 0; i < n->nin; i++) {
+        const Node *p = graph_def(g, n->in[i]);
+        const SliceAttrs *at = p && p->op == OP_slice ? p->attr : NULL;
+        if (!at || (i > 0 && p->in[0].i != from.i) || at->start.v[0] % r->hidden != 0 ||
+            at->size.v[0] % r->hidden != 0 || !ints_are(&at->step, 1) ||
+            type_count(val_type(g, n->in[i])) * r->gates * r->hidden !=
+                at->size.v[0] * type_count(val_type(g, p->in[0])))
+            return (Val){0};
+        from = p->in[0];
+        for (int k = 0; k < at->size.v[0] / r->hidden && gates < r->gates; k++)
+            place[gates++] = (int)(at->start.v[0] / r->hidden) + k;
+    }
+    return type_equal(val_type(g, from), val_type(g, v)) ? from : (Val){0};
+}
+
+/* If the exporter put the gates of W, R and their biases into ONNX's order alike, they are read as they lay
+ * before; a last gate that is kept apart must have been the last. */
+static void undo_order(const Rnn *r, Direction *d, bool apart)
+{
+    Val *of[] = {&d->w, &d->r, &d->b[0], &d->b[1]}, from[4];
+    int n = d->b[0].i ? 4 : 2, place[4][GATES];
+    for (int i = 0; i < n; i++) {
+        from[i] = read_places(r, *of[i], place[i]);
+        if (!from[i].i || memcmp(place[i], place[0], (size_t)r->gates * sizeof **place) != 0)
+            return;
+    }
+    if (apart && place[0][r->gates - 1] != r->gates - 1)
+        return;
+    for (int i = 0; i < n; i++)
+        *of[i] = from[i];
+    memcpy(d->place, place[0], sizeof d->place);
+}
+
+/* Both halves of a bias. */
+static void read_biases(const Rnn *r, Direction *d)
+{
+    Val b = of_direction(r->g, r->n->in[3], d->k);
+    const Node *halves = graph_def(r->g, behind_views(r->g, b));
+    bool split = halves && halves->op == OP_concat && halves->nin == 2;
+    for (int i = 0; i < 2; i++)
+        d->b[i] = split ? halves->in[i] : rows(r, b, i * r->gates, r->gates);
+}
+
 /* W's bias and the recurrent one, which the last gate of a GRU keeps apart. */
-static Val biases(const Rnn *r, Direction *d, Val b, bool apart)
+static Val joined_bias(const Rnn *r, Direction *d, bool apart)
 {
     Graph *g = r->g;
-    int joined = r->gates - apart;
-    Val sum = build2(g, OP_add, rows(r, b, 0, joined), rows(r, b, r->gates, joined));
     if (!apart)
-        return sum;
-    d->rb = rows(r, b, r->gates + joined, 1);
-    return build_concat(g, 2, (Val[]){sum, rows(r, b, joined, 1)}, 0);
+        return build2(g, OP_add, d->b[0], d->b[1]);
+    int joined = r->gates - 1;
+    Val sum = build2(g, OP_add, rows(r, d->b[0], 0, joined), rows(r, d->b[1], 0, joined));
+    d->rb = rows(r, d->b[1], joined, 1);
+    return build_concat(g, 2, (Val[]){sum, rows(r, d->b[0], joined, 1)}, 0);
+}
+
+/* The input's products, a segment at a time. */
+static void project(const Rnn *r, Direction *d, Val bias)
+{
+    for (int i = 0; i * r->segment < r->steps; i++) {
+        int64_t first = i * r->segment, rest = r->steps - first;
+        Val x = build_slice(r->g, r->x, 0, first, rest < r->segment ? rest : r->segment);
+        d->xw[i] = build_matmul(r->g, x, d->w, false, true);
+        d->xw[i] = bias.i ? build2(r->g, OP_add, d->xw[i], bias) : d->xw[i];
+    }
 }
 
 static bool read_direction(const Rnn *r, Direction *d, bool apart)
 {
     OnnxNode *n = r->n;
     Graph *g = r->g;
-    d->xw = build_matmul(g, r->x, of_direction(g, n->in[1], d->k), false, true);
+    for (int i = 0; i < r->gates; i++)
+        d->place[i] = i;
+    d->w = of_direction(g, n->in[1], d->k);
     d->r = of_direction(g, n->in[2], d->k);
     if (has_in(n, 3))
-        d->xw = build2(g, OP_add, d->xw, biases(r, d, of_direction(g, n->in[3], d->k), apart));
+        read_biases(r, d);
+    undo_order(r, d, apart);
+    project(r, d, d->b[0].i ? joined_bias(r, d, apart) : (Val){0});
     d->h = state_of(r, 5, d->k);
     d->y = NEW(n->x->a, Val, r->steps + 1);
-    return d->xw.i && d->r.i && d->h.i;
+    return d->w.i && d->r.i && d->h.i && !g->diag->failed;
+}
+
+static int64_t segment_steps(const Rnn *r)
+{
+    int64_t n = r->steps * r->batch / SEGMENT_ROWS;
+    n = n < 1 ? 1 : n > SEGMENTS ? SEGMENTS : n;
+    return (r->steps + n - 1) / n;
 }
 
 static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, Rnn *r)
@@ -166,6 +275,7 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
     r->steps = t->dim[0];
     r->batch = t->dim[1];
     r->hidden = rec->dim[2];
+    r->segment = segment_steps(r);
     r->dirs = w->dim[0];
     bool both = attr_is(n, "direction", "forward", "bidirectional");
     if (r->dirs != (both ? 2 : 1) || w->dim[1] != gates * r->hidden || rec->dim[0] != r->dirs ||
@@ -193,21 +303,21 @@ static Val recurrent(const Rnn *r, const Direction *d, int gates, Val h)
     return build_matmul(r->g, h, gates < r->gates ? rows(r, d->r, 0, gates) : d->r, false, true);
 }
 
-static Val part(const Rnn *r, Val v, int gate)
+static Val part(const Rnn *r, const Direction *d, Val v, int gate)
 {
-    return build_slice(r->g, v, 1, gate * r->hidden, r->hidden);
+    return build_slice(r->g, v, 1, d->place[gate] * r->hidden, r->hidden);
 }
 
 static Val input_part(const Rnn *r, const Direction *d, int gate, int64_t t)
 {
-    Val v = build_slice(r->g, d->xw, 0, t, 1);
-    return part(r, build_reshape(r->g, v, 2, (int64_t[]){r->batch, r->gates * r->hidden}), gate);
+    Val v = build_slice(r->g, d->xw[t / r->segment], 0, t % r->segment, 1);
+    return part(r, d, build_reshape(r->g, v, 2, (int64_t[]){r->batch, r->gates * r->hidden}), gate);
 }
 
 /* x W^T + h R^T of one gate. */
 static Val gate(const Rnn *r, const Direction *d, int i, int64_t t)
 {
-    return build2(r->g, OP_add, input_part(r, d, i, t), part(r, d->hr, i));
+    return build2(r->g, OP_add, input_part(r, d, i, t), part(r, d, d->hr, i));
 }
 
 typedef void Step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c);
@@ -306,7 +416,7 @@ static void gru_step(const Rnn *r, Direction *d, int64_t t, Val *h, Val *c)
     Val z = activate(r, d->f[0], gru_act, gate(r, d, 0, t));
     Val reset = activate(r, d->f[0], gru_act, gate(r, d, 1, t)), in;
     if (linear)
-        in = part(r, d->hr, 2);
+        in = part(r, d, d->hr, 2);
     else
         in = build_matmul(g, build2(g, OP_mul, reset, *h), rows(r, d->r, 2, 1), false, true);
     in = d->rb.i ? build2(g, OP_add, in, d->rb) : in;
