@@ -25,7 +25,8 @@ typedef struct {
     Term *term;           /* in order */
     Val *rest;            /* terms that are no such products */
     uint32_t n, nrest;
-    bool tf32;       /* of the terms */
+    DType dt;        /* of the terms' factors */
+    bool tf32;
     uint32_t nvals;  /* of what follows */
     NodeId *stack;   /* per value: a concatenation of rows that reads it in some shape, {0} = none */
     uint32_t *place; /* and its place there */
@@ -48,7 +49,7 @@ static bool is_product(const Terms *t, Val v)
     const MatmulAttrs *at = n->attr;
     const Type *a = val_type(t->g, n->in[0]), *b = val_type(t->g, n->in[1]);
     return at->ta && !at->tb && a->rank == 2 && b->rank == 2 && a->dim[0] <= a->dim[1] &&
-           a->dim[0] <= b->dim[1] && (t->n == 0 || (at->tf32 != 0) == t->tf32);
+           a->dim[0] <= b->dim[1] && (t->n == 0 || (a->dt == t->dt && (at->tf32 != 0) == t->tf32));
 }
 
 /* Does stacking, which copies the factors, move fewer elements than adding up? */
@@ -72,6 +73,7 @@ static void collect(Terms *t, const Node *end)
             t->open[n++] = def->in[1];
             t->open[n++] = def->in[0];
         } else if (is_product(t, v)) {
+            t->dt = val_type(t->g, def->in[0])->dt;
             t->tf32 = ((const MatmulAttrs *)def->attr)->tf32;
             t->term[t->n++] = (Term){def->in[0], def->in[1], true};
         } else {
@@ -149,8 +151,7 @@ static Val stack_rows(Graph *g, const Terms *t, uint32_t n, bool right, Val stac
 static Val add_product(Graph *g, const Terms *t, Val sum, Val a, Val b)
 {
     MatmulAttrs at = {.ta = true, .tf32 = t->tf32};
-    DType dt = val_type(g, a)->dt;
-    at.out = dtype_sum(dt) == dt ? DT_NONE : dtype_sum(dt);
+    at.out = dtype_sum(t->dt) == t->dt ? DT_NONE : dtype_sum(t->dt);
     return build(g, sum.i ? OP_matmul_add : OP_matmul, NULL, sum.i ? 3 : 2, (Val[]){a, b, sum}, &at);
 }
 
