@@ -78,7 +78,7 @@ typedef struct {
 } StatesAway;
 bool choose_states_away(const Graph *g, PassCtx *cx, int64_t budget, StatesAway *away);
 /* How many bytes to try next; -1: that is enough.  First none, if all could stay, and those that promise the
- * least time; more where no plan is found, fewer again between where one is found and where not; and a little
+ * least time; all where no plan is found, then fewer, between where one is found and where not; and a little
  * more where a plan takes far longer than promised, for as long as that helps.  ns: of the plan with `moved`
  * bytes, INT64_MAX: there is none.  once: one plan is enough. */
 int64_t next_states_away(StatesAway *away, int64_t moved, int64_t ns, bool once);

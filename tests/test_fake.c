@@ -506,8 +506,8 @@ START_TEST(states_away_settle)
     int plans;
     ck_assert_int_eq(settled(false, 4, 160, hilly, 3, &plans), 5); /* far from what was promised */
     ck_assert_int_eq(plans, 2);
-    ck_assert_int_eq(settled(false, 7, 180, hilly, 10, &plans), 10); /* none, one, none, one */
-    ck_assert_int_eq(plans, 4);
+    ck_assert_int_eq(settled(false, 7, 180, hilly, 10, &plans), 10); /* none, all, one, none, one */
+    ck_assert_int_eq(plans, 5);
     ck_assert_int_eq(settled(true, 2, 160, hilly, 0, &plans), 0);
     ck_assert_int_eq(plans, 2);
     ck_assert_int_eq(settled(true, 0, 160, hilly, 0, &plans), 0);
