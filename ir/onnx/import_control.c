@@ -171,11 +171,8 @@ static Val element(Graph *g, Val v, int axis, int64_t t)
 
 static bool first_to(OnnxNode *n, Val *v, int64_t axis)
 {
-    int perm[MAX_RANK], rank = val_type(n->g, *v)->rank;
-    TRY(axis_in(n, axis, rank, &axis));
-    for (int i = 0; i < rank; i++)
-        perm[i] = i < axis ? i + 1 : i == axis ? 0 : i;
-    *v = build_transpose(n->g, *v, perm);
+    TRY(axis_in(n, axis, val_type(n->g, *v)->rank, &axis));
+    *v = move_axis(n->g, *v, 0, (int)axis);
     return v->i;
 }
 

@@ -6,22 +6,11 @@
 
 /* ---- GridSample and AffineGrid ------------------------------------------ */
 
-/* Dimension `from` of v put at `to`. */
-static Val moved(Graph *g, Val v, int from, int to)
-{
-    int perm[MAX_RANK], rank = v.i ? val_type(g, v)->rank : 0;
-    for (int i = 0, j = 0; i < rank; i++) {
-        j += j == from;
-        perm[i] = i == to ? from : j++;
-    }
-    return v.i ? build_transpose(g, v, perm) : v;
-}
-
 /* x[N,C,s...] at grid[N,p...,k]: [N,C,p...]. */
 static Val sample(Graph *g, const GridSampleAttrs *at, Val x, Val grid)
 {
-    Val in[] = {moved(g, x, 1, val_type(g, x)->rank - 1), grid};
-    return moved(g, build(g, OP_grid_sample, NULL, 2, in, at), val_type(g, grid)->rank - 1, 1);
+    Val in[] = {move_axis(g, x, 1, val_type(g, x)->rank - 1), grid};
+    return move_axis(g, build(g, OP_grid_sample, NULL, 2, in, at), val_type(g, grid)->rank - 1, 1);
 }
 
 /* Positions [N,points,2] of rows and columns, [N,points] each. */

@@ -378,6 +378,16 @@ Val insert_axis(Graph *g, Val a, int axis)
     return reshape_ints(g, a, &dim);
 }
 
+Val move_axis(Graph *g, Val a, int from, int to)
+{
+    int perm[MAX_RANK], rank = a.i ? val_type(g, a)->rank : 0;
+    for (int i = 0, j = 0; i < rank; i++) {
+        j += j == from;
+        perm[i] = i == to ? from : j++;
+    }
+    return a.i ? build_transpose(g, a, perm) : a;
+}
+
 Val along_axis(Graph *g, Val a, int axis, int rank)
 {
     int64_t dim[MAX_RANK];

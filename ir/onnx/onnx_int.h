@@ -434,6 +434,7 @@ Val random_input(Import *x); /* the "rng" input */
 Val reshape_ints(Graph *g, Val a, const Ints *dim);
 Val drop_axis(Graph *g, Val a, int axis);   /* of one element */
 Val insert_axis(Graph *g, Val a, int axis); /* the same; {0}: of a sequence, or MAX_RANK are there */
+Val move_axis(Graph *g, Val a, int from, int to); /* the others keep their order */
 /* x[C] shaped so that it broadcasts along dimension `axis` of rank. */
 Val along_axis(Graph *g, Val a, int axis, int rank);
 /* Every index of an axis `times` times in a row (whole: the whole axis again and again). */
