@@ -287,6 +287,22 @@ static Overlapped overlap(const Instance *in, Schedule s, Arena *a)
     return o;
 }
 
+/* Views of a step's results among its own nodes: where the results are fetched they show what came. */
+static uint32_t own_views(const Instance *in, const NodeId *order, uint32_t step, NodeId *list)
+{
+    const Graph *g = in->cut.g;
+    const Step *s = &in->cut.step[step];
+    uint32_t n = 0;
+    for (uint32_t k = s->first; k < s->first + s->count; k++) {
+        const Node *node = &g->nodes[order[k].i];
+        bool view = node_def(node)->traits & OPT_VIEW;
+        NodeId def = view ? g->vals[graph_root(g, node->in[0]).i].def : (NodeId){0};
+        if (def.i && in->op_of_node[def.i] == (int32_t)step)
+            list[n++] = order[k];
+    }
+    return n;
+}
+
 static bool is_fetch(const Instance *in, int32_t op) { return op >= in->inst.nops; }
 
 /* Which results of a step are fetched, as they are read; in front of it they are read by their offloads. */
@@ -318,7 +334,7 @@ static const bool **find_read(const Instance *in, const Overlapped *o, bool *awa
     const Graph *g = in->cut.g;
     const bool **read = NEW(a, const bool *, s.n + 1);
     bool *live = NEW(a, bool, g->nvals);
-    NodeId *needed = NEW(a, NodeId, g->norder + 1);
+    NodeId *needed = NEW(a, NodeId, g->norder + 1), *own = NEW(a, NodeId, g->norder + 1);
     for (uint32_t i = 0; i < g->nout; i++)
         live[g->out[i].i] = true;
     for (uint32_t i = 0; i < g->nupdate; i++)
@@ -329,6 +345,7 @@ static const bool **find_read(const Instance *in, const Overlapped *o, bool *awa
         read_for_offload(in, o, k, live, away);
         find_needed(g, in->views[op], in->nviews[op], live, needed);
         if (is_fetch(in, s.op[k])) {
+            find_needed(g, own, own_views(in, g->order, op, own), live, needed);
             read[k] = fetched_results(in, op, live, away, a);
             continue;
         }
@@ -606,6 +623,7 @@ void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp)
     Val *subst = NEW(tmp, Val, nvals);
     bool *ran = NEW(tmp, bool, in->cut.nstep + 1), *fetched = NEW(tmp, bool, in->cut.nstep + 1);
     Val **in0 = NEW(tmp, Val *, g->nnodes);
+    NodeId *own = NEW(tmp, NodeId, norder + 1);
     for (uint32_t i = 0; i < norder; i++)
         in0[g->order[i].i] = g->nodes[g->order[i].i].in;
     for (uint32_t i = 0; i < nvals; i++)
@@ -620,6 +638,8 @@ void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp)
         uint32_t op = step_of(in, s.op[k]);
         if (is_fetch(in, s.op[k])) {
             emit_fetches(g, in, op, subst, fetched[op]);
+            for (uint32_t i = 0, n = own_views(in, old, op, own); i < n; i++)
+                emit(g, own[i], in0[own[i].i], subst, true, 0);
             emit_views(g, in, op, in0, subst, true);
             emit_offloads(g, in, &o, k, subst);
             fetched[op] = true;

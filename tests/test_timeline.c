@@ -63,6 +63,22 @@ static void check_timeline(const TestStep *s)
     arena_free(&a);
 }
 
+/* What was offloaded is gone when it has been fetched: nobody reads the original behind that. */
+static void check_fetched(const Graph *g)
+{
+    bool *gone = calloc(g->nvals, sizeof *gone);
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; i < n->nin; i++)
+            ck_assert_msg(!gone[graph_root(g, n->in[i]).i], "%s reads what was fetched",
+                          op_table[n->op]->name);
+        NodeId offload = g->vals[n->in[0].i].def;
+        if (n->op == OP_fetch && offload.i)
+            gone[graph_root(g, g->nodes[offload.i].in[0]).i] = true;
+    }
+    free(gone);
+}
+
 typedef struct {
     const char *model, *device; /* NULL: this processor */
     OnnxBind bind[2];
@@ -70,14 +86,17 @@ typedef struct {
     double fraction; /* of the bytes with everything stored */
     int64_t accumulate;
     OffloadKind offload;
+    PrecisionKind precision;
 } Planned;
 
 static const Planned planned[] = {
-    {"mlp", NULL, {{"batch", 64}}, 1, 0, 0, OFFLOAD_NO},
-    {"mlp", NULL, {{"batch", 64}}, 1, 0.85, 0, OFFLOAD_NO},
-    {"mlp", NULL, {{"batch", 64}}, 1, 0.87, 4, OFFLOAD_NO},
-    {"decoder", "h200", {{"batch", 8}, {"seq", 64}}, 2, 0.94, 0, OFFLOAD_NO},
-    {"decoder", "h200", {{"batch", 4}, {"seq", 64}}, 2, 0.8, 0, OFFLOAD_ONLY},
+    {"examples/mlp", NULL, {{"batch", 64}}, 1, 0, 0, OFFLOAD_NO, PRECISION_F32},
+    {"examples/mlp", NULL, {{"batch", 64}}, 1, 0.85, 0, OFFLOAD_NO, PRECISION_F32},
+    {"examples/mlp", NULL, {{"batch", 64}}, 1, 0.87, 4, OFFLOAD_NO, PRECISION_F32},
+    {"examples/decoder", "h200", {{"batch", 8}, {"seq", 64}}, 2, 0.94, 0, OFFLOAD_NO, PRECISION_F32},
+    {"examples/decoder", "h200", {{"batch", 4}, {"seq", 64}}, 2, 0.8, 0, OFFLOAD_ONLY, PRECISION_F32},
+    {"examples/decoder", "h200", {{"batch", 8}, {"seq", 64}}, 2, 0.8, 0, OFFLOAD_ONLY, PRECISION_BF16},
+    {"tests/data/zoo/sdpa_gpt_dynamo", "h200", {{"batch", 64}}, 1, 0.85, 0, OFFLOAD_ONLY, PRECISION_F32},
 };
 enum { PLANNED = sizeof planned / sizeof *planned };
 
@@ -92,13 +111,14 @@ START_TEST(bytes_add_up)
     s.opt.budget_fraction = p->fraction;
     s.opt.accumulate = p->accumulate;
     s.opt.offload = p->offload;
+    s.opt.precision = p->precision;
     s.opt.max_moves = 5000;
     if (p->device)
         ck_assert(device_find(&device, p->device, &s.arena, &s.diag));
     s.opt.device = p->device ? &device : NULL;
-    ck_assert_msg(step_plan(&s, format(CKC_SOURCE_DIR "/examples/%s/model.onnx", p->model), &init), "%s",
-                  s.diag.msg);
+    ck_assert_msg(step_plan(&s, format(CKC_SOURCE_DIR "/%s/model.onnx", p->model), &init), "%s", s.diag.msg);
     check_timeline(&s);
+    check_fetched(&s.g);
     ck_assert((p->fraction > 0 && p->offload == OFFLOAD_NO) == (s.info.nrecomputed > 0));
     ck_assert((p->offload == OFFLOAD_ONLY) == (s.info.plan.host_bytes > 0));
     if (p->fraction > 0)
