@@ -1,6 +1,6 @@
 /* overlap.c -- copies beside kernels: one that comes in begins as much earlier as it takes, and what goes out
  * stays as much longer, as far as no step gets more bytes than the largest has. What is staged has room of
- * its own, half of it for each direction.
+ * its own, half of it for each direction, and what its step leaves.
  *
  * The search places a copy that comes in in front of its reader, one that goes out behind its writer, and
  * counts the bytes of what is offloaded as free when nobody reads them: then kernels would wait for every
@@ -40,6 +40,16 @@ static bool reads(const RematOp *o, int32_t value)
     return false;
 }
 
+/* May a result be in the place of this value? */
+static bool takes_over(const Overlap *o, int32_t op, int32_t value)
+{
+    const RematOp *run = &o->inst->ops[op];
+    for (int32_t k = 0; k < run->ninplace; k++)
+        if (run->in[run->inplace[k].in] == value)
+            return true;
+    return false;
+}
+
 /* Does this operator read what the copy makes, or make it? */
 static bool meets(const Overlap *o, int32_t op, int32_t fetch)
 {
@@ -65,10 +75,11 @@ static void measure(Overlap *o)
     }
 }
 
-/* May step k have so many more? */
+/* May step k have so many more?  What is staged has the room, and what the step leaves. */
 static bool has_room(const Overlap *o, int32_t k, int64_t bytes, int64_t staged, int64_t room)
 {
-    return o->bytes[k] + bytes <= o->most && (staged == 0 || o->staged[k] + staged <= room);
+    int64_t over = staged > 0 && o->staged[k] + staged > room ? o->staged[k] + staged - room : 0;
+    return o->bytes[k] + bytes + over <= o->most;
 }
 
 /* ---- in --------------------------------------------------------------------------------- */
@@ -185,7 +196,9 @@ static int32_t delay_offload(Overlap *o, int32_t k, int64_t *ready)
     for (; at + 1 < end && o->start[at + 1] < *ready; at++) {
         int64_t more = 0;
         for (int32_t i = 0; i < op->nout; i++)
-            more += until[i] < at + 1 ? o->inst->values[op->out[i]].bytes : 0;
+            more += until[i] < at + 1 || (until[i] == at + 1 && takes_over(o, o->seq[at + 1], op->out[i]))
+                        ? o->inst->values[op->out[i]].bytes
+                        : 0;
         if (o->bytes[at + 1] + more > o->most) {
             *ready = o->start[at + 1];
             break;
