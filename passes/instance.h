@@ -87,6 +87,8 @@ static inline int64_t step_ns(const Instance *in, int64_t ns) { return ns * in->
 static inline int64_t micro_ns(const Instance *in, int64_t ns) { return (ns - in->tail_ns) / in->batches; }
 /* For each step of an instance that has no moves yet (offload.c). */
 bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c, Diag *d);
+/* How many of the first nfetch fetches are of what is made in this part of the time in front of the loss. */
+int32_t early_fetches(const Instance *in, int32_t nfetch, int32_t part, int32_t parts);
 
 /* The layers of its forward operators, by the names of modules (layers.c). */
 void instance_layers(const Graph *g, Instance *in, Arena *tmp);

@@ -12,7 +12,7 @@
 enum { LARGE = 5000 };
 /* Bytes above the live ones from which on the longest search for a packing takes a second. */
 enum { MUCH = 25000 };
-enum { TRIES = 8, LINKS = 4, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
+enum { TRIES = 8, PARTS = 4, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
 
 typedef struct {
     Graph *g;
@@ -396,30 +396,30 @@ static bool unsure(const Remat *r, const RematResult *s)
     return fetches && s->cost - s->lower_bound > s->cost / 100;
 }
 
-/* Where operators would wait for copies, a schedule that takes less of the link may be better, and at last
- * one that only recomputes. */
-static bool try_less_link(Remat *r, int64_t budget, RematResult *best)
+/* What is made early has the more time for its copies. Where operators would wait for them, a schedule may be
+ * better that fetches nothing else, and at last one that only recomputes. */
+static bool try_early_fetches(Remat *r, int64_t budget, RematResult *best)
 {
     int64_t late = best->feasible ? waits(r, best) : 0, least = best->cost + late, bound = r->bound;
-    int64_t *link = &r->in.inst.link, whole = *link;
+    int32_t *n = &r->in.inst.nfetch, all = *n;
     bool ok = true, again = best->feasible && (late > 0 || unsure(r, best));
-    r->time_share = 0.5 / LINKS;
-    for (int i = 1; ok && again && i <= LINKS; i++) {
+    r->time_share = 0.5 / PARTS;
+    for (int i = 1; ok && again && i <= PARTS; i++) {
         RematResult other = {0};
-        i = late > 0 ? i : LINKS;
-        *link = whole / LINKS * (LINKS - i);
+        i = late > 0 ? i : PARTS;
+        *n = early_fetches(&r->in, all, PARTS - i, PARTS);
         ok = try_budgets(r, budget, NULL, &other);
         late = other.feasible ? waits(r, &other) : 1;
         bool better = other.feasible && other.cost + late < least;
         least = better ? other.cost + late : least;
-        r->bound = other.lower_bound = bound; /* with all of the link */
+        r->bound = other.lower_bound = bound; /* with all of them */
         remat_result_free(better ? best : &other);
         if (better)
             *best = other;
         again = late > 0 || unsure(r, best);
     }
-    bool other = *link < whole;
-    *link = whole;
+    bool other = *n < all;
+    *n = all;
     return ok && (!other || try_schedule(r, best, budget, PACK_LONG));
 }
 
@@ -442,8 +442,8 @@ static bool search(Remat *r, int64_t budget)
 {
     RematResult best = {0};
     TRY(worth_searching(r, budget));
-    r->time_share = r->in.inst.nfetch ? 0.5 : 1; /* the rest is for other shares of the link */
-    bool ok = try_budgets(r, budget, NULL, &best) && try_less_link(r, budget, &best);
+    r->time_share = r->in.inst.nfetch ? 0.5 : 1; /* the rest is for fewer fetches */
+    bool ok = try_budgets(r, budget, NULL, &best) && try_early_fetches(r, budget, &best);
     r->time_share = 1;
     bool found = best.feasible;
     if (ok && !found && r->brief && r->peak > budget + budget / 20)
