@@ -537,6 +537,50 @@ START_TEST(staged_copies_run_beside_operators)
 }
 END_TEST
 
+/* Of what is staged, more than the room may be there where the step leaves bytes. */
+START_TEST(staged_copies_use_what_a_step_leaves)
+{
+    RematInstance inst = parse("0 5 10\n1 0 0\n2 5 10 0\n3 1 0 1 2\n4 1 30 3\n5 1 1 4 ; keep\n");
+    int32_t seq[] = {0, 2, 1, 3, 4, 5}, offload[6];
+    uint8_t alt[6] = {0};
+    inst.ops[1].lane = REMAT_IN;
+    inst.ops[1].link = inst.ops[1].staged = 10;
+    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 6, 0, offload), 0);
+    ck_assert_int_eq(seq[0], 1); /* beside 10 and 20 of 31 */
+    inst.ops[1].staged = 15;
+    memcpy(seq, (int32_t[]){0, 2, 1, 3, 4, 5}, sizeof seq);
+    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 6, 0, offload), 10);
+    memcpy(seq, (int32_t[]){0, 2, 1, 3, 4, 5}, sizeof seq);
+    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 6, 30, offload), 0);
+    remat_free(&inst);
+}
+END_TEST
+
+/* No execution of a schedule could be left out within the budget. */
+START_TEST(nothing_runs_needlessly)
+{
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        RematInstance inst = training_graph(60, seed);
+        for (int32_t i = 0; i < inst.nops; i++) {
+            inst.ops[i].cost = i % 3 ? inst.ops[i].cost : 0;
+            inst.ops[i].nalt = 0;
+        }
+        int64_t budget = remat_input_peak(&inst) * 7 / 10, cost, peak;
+        RematResult r = solve(&inst, budget, 30000);
+        int32_t *seq = calloc((size_t)r.n, sizeof *seq);
+        for (int32_t k = 0; k < r.n; k++) {
+            memcpy(seq, r.seq, (size_t)k * sizeof *seq);
+            memcpy(seq + k, r.seq + k + 1, (size_t)(r.n - k - 1) * sizeof *seq);
+            bool fits = remat_evaluate(&inst, seq, r.n - 1, NULL, &cost, &peak, err) && peak <= budget;
+            ck_assert_msg(!fits, "seed %d: operator %d at %d", (int)seed, r.seq[k], k);
+        }
+        free(seq);
+        remat_result_free(&r);
+        remat_free(&inst);
+    }
+}
+END_TEST
+
 /* A solution from the least budget's schedule fits it, and the search for cost does not meet
  * one that is much lower. */
 START_TEST(least_budget_is_met)
@@ -645,6 +689,8 @@ Suite *suite_remat(void)
     tcase_add_test(t, fetches_are_operators);
     tcase_add_test(t, copies_overlap_within_the_peak);
     tcase_add_test(t, staged_copies_run_beside_operators);
+    tcase_add_test(t, staged_copies_use_what_a_step_leaves);
+    tcase_add_test(t, nothing_runs_needlessly);
     tcase_add_test(t, evicts_what_can_come_back);
     tcase_add_test(t, least_budget_is_met);
     tcase_add_test(t, revolve_policy_is_near_the_closed_form);

@@ -540,3 +540,22 @@ bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double 
     s->pending = false;
     return s->least <= floor;
 }
+
+void search_polish(Search *s)
+{
+    State *st = &s->state;
+    for (bool again = true; again;) {
+        again = false;
+        for (int32_t slot = st->T; slot-- > 0;) {
+            int64_t before = st->cost;
+            state_begin(st);
+            bool removed = st->op[slot] >= 0 && remove_cascade(st, slot, 0);
+            if (removed && st->levels.excess == 0 && st->cost <= before)
+                again = true;
+            else
+                state_undo(st);
+        }
+    }
+    s->best_cost = st->cost;
+    store_best(s);
+}

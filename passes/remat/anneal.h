@@ -45,4 +45,7 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
  * when for `patience` of them the peak did not fall. Returns whether the limit was met; best
  * is the schedule of the least peak. */
 bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double deadline);
+
+/* From a schedule within the limit: removes every execution that can be spared there. */
+void search_polish(Search *s);
 #endif

@@ -35,7 +35,8 @@ bool result_offer(RematResult *r, const Problem *p, const Seq *s, int64_t budget
     int64_t cost, peak;
     seq_account(p, s, budget, alt, &cost, &peak);
     bool fits = peak <= budget;
-    bool better = fits != r->feasible ? fits : fits ? cost < r->cost : peak < r->peak;
+    bool cheaper = cost < r->cost || (cost == r->cost && s->n < r->n);
+    bool better = fits != r->feasible ? fits : fits ? cheaper : peak < r->peak;
     better |= r->n == 0;
     if (r->min_budget == 0 || peak < r->min_budget)
         r->min_budget = peak;
@@ -376,6 +377,19 @@ static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
     }
 }
 
+/* Executions that cost little are left over by the search: a temperature is never low enough for them. */
+static void polish(Solver *s)
+{
+    Search *w = &s->worker[0];
+    state_set_budget(&w->state, s->budget);
+    w->best_cost = INT64_MAX;
+    search_load(w, &s->best, s->r->alt);
+    if (w->state.levels.excess > 0) /* in quanta */
+        return;
+    search_polish(w);
+    offer(s, &w->best, s->spent);
+}
+
 static void improve(Solver *s)
 {
     Kind quick = {.cooling = descent, .part = 2};
@@ -397,6 +411,8 @@ static void improve(Solver *s)
         if (s->spent > spent && moves < 20000 * (int64_t)s->p->nops)
             moves += moves / 2;
     }
+    if (s->r->feasible)
+        polish(s);
 }
 
 /* ---- the whole ----------------------------------------------------------------------- */
