@@ -1,6 +1,7 @@
 /* overlap.c -- copies beside kernels: one that comes in begins as much earlier as it takes, and what goes out
  * stays as much longer, as far as no step gets more bytes than the largest has. What is staged has room of
- * its own, half of it for each direction, and what its step leaves.
+ * its own, half of it for each direction; what its step leaves is added to that where it makes operators wait
+ * less.
  *
  * The search places a copy that comes in in front of its reader, one that goes out behind its writer, and
  * counts the bytes of what is offloaded as free when nobody reads them: then kernels would wait for every
@@ -18,6 +19,8 @@ typedef struct {
     uint8_t *alt;
     int64_t *bytes, *staged, *start; /* of a step; start: of the kernels, without waits */
     int64_t most, room;              /* bytes and staged ones that a step may have */
+    bool stages;                     /* is anything staged? */
+    bool spare;                      /* that may have what a step leaves of its bytes, too */
 } Overlap;
 
 static int32_t origin(const Overlap *o, int32_t op)
@@ -70,16 +73,17 @@ static void measure(Overlap *o)
         o->start[k + 1] = o->start[k] + cost;
         o->most = o->bytes[k] > o->most ? o->bytes[k] : o->most;
         staged += comes_in(o, o->seq[k]) ? op->staged : 0;
+        o->stages |= op->staged > 0;
         o->staged[k] = staged;
         staged -= goes_out(o, o->seq[k]) ? op->staged : 0;
     }
 }
 
-/* May step k have so many more?  What is staged has the room, and what the step leaves. */
-static bool has_room(const Overlap *o, int32_t k, int64_t bytes, int64_t staged, int64_t room)
+/* May step k have so many more?  part: of the room that what is staged may have. */
+static bool has_room(const Overlap *o, int32_t k, int64_t bytes, int64_t staged, int32_t part)
 {
-    int64_t over = staged > 0 && o->staged[k] + staged > room ? o->staged[k] + staged - room : 0;
-    return o->bytes[k] + bytes + over <= o->most;
+    int64_t left = o->most - o->bytes[k] - bytes, room = o->room + (o->spare ? left : 0);
+    return left >= 0 && (staged == 0 || o->staged[k] + staged <= room / part);
 }
 
 /* ---- in --------------------------------------------------------------------------------- */
@@ -120,7 +124,7 @@ static void advance_copies(Overlap *o)
         int64_t begin = end - op->link;
         int32_t to = at;
         while (to > 0 && o->start[to] > begin && !meets(o, o->seq[to - 1], o->seq[at]) &&
-               has_room(o, to - 1, bytes, staged, o->room / 2))
+               has_room(o, to - 1, bytes, staged, 2))
             to--;
         next = o->start[to] > begin ? o->start[to] : begin;
         put_before(o, done, at, to, bytes);
@@ -159,7 +163,7 @@ static void delay_copies(Overlap *o)
             continue;
         lane = (lane > o->start[at] ? lane : o->start[at]) + o->inst->ops[op].link;
         while (to + 1 < o->n && o->start[to + 1] < lane &&
-               has_room(o, to + 1, 0, o->inst->ops[op].staged, o->room))
+               has_room(o, to + 1, 0, o->inst->ops[op].staged, 1))
             to++;
         done[op] = true;
         if (to > at)
@@ -289,28 +293,51 @@ static int64_t waits(const Overlap *o, const int32_t *offload, const int64_t *li
     return l.now - (o->start[o->n] - o->start[0]);
 }
 
+/* Copies in time, and how long operators wait for them. */
+static int64_t place_copies(Overlap *o, int32_t *offload)
+{
+    int64_t *link = RM_NEW(int64_t, o->inst->nops + 1);
+    for (int32_t k = o->inst->nops; k < o->inst->nops + o->inst->nfetch; k++)
+        link[o->inst->ops[k].fetch_of] = o->inst->ops[k].link;
+    o->most = 0;
+    measure(o);
+    advance_copies(o);
+    measure(o);
+    delay_copies(o);
+    measure(o);
+    delay_offloads(o, offload, link);
+    int64_t late = waits(o, offload, link);
+    free(link);
+    return late;
+}
+
+/* The better of both: copies that come in early for what a step leaves may keep others back. */
 int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int64_t room,
                       int32_t *offload)
 {
-    Overlap o = {.inst = inst,
-                 .seq = seq,
-                 .n = n,
-                 .alt = alt,
-                 .room = room,
-                 .bytes = RM_NEW(int64_t, n + 1),
-                 .staged = RM_NEW(int64_t, n + 1),
-                 .start = RM_NEW(int64_t, n + 1)};
-    int64_t *link = RM_NEW(int64_t, inst->nops + 1);
-    for (int32_t k = inst->nops; k < inst->nops + inst->nfetch; k++)
-        link[inst->ops[k].fetch_of] = inst->ops[k].link;
+    Overlap o = {.inst = inst, .seq = seq, .n = n, .alt = alt, .room = room};
+    size_t ops = (size_t)n * sizeof *seq, kernels = (size_t)n;
+    int32_t *hoisted = RM_NEW(int32_t, n + 1), *other = RM_NEW(int32_t, n + 1);
+    uint8_t *with = RM_NEW(uint8_t, n + 1);
+    o.bytes = RM_NEW(int64_t, n + 1);
+    o.staged = RM_NEW(int64_t, n + 1);
+    o.start = RM_NEW(int64_t, n + 1);
     rm_hoist(inst, seq, alt, n);
-    measure(&o);
-    advance_copies(&o);
-    measure(&o);
-    delay_copies(&o);
-    measure(&o);
-    delay_offloads(&o, offload, link);
-    int64_t late = waits(&o, offload, link);
-    MEM_FREE(o.bytes, o.staged, o.start, link);
+    memcpy(hoisted, seq, ops);
+    memcpy(with, alt, kernels);
+    int64_t late = place_copies(&o, offload);
+    if (late > 0 && o.stages) {
+        o.seq = hoisted;
+        o.alt = with;
+        o.spare = true;
+        int64_t spared = place_copies(&o, other);
+        if (spared < late) {
+            late = spared;
+            memcpy(seq, hoisted, ops);
+            memcpy(alt, with, kernels);
+            memcpy(offload, other, ops);
+        }
+    }
+    MEM_FREE(o.bytes, o.staged, o.start, hoisted, other, with);
     return late;
 }
