@@ -311,7 +311,7 @@ static int64_t place_copies(Overlap *o, int32_t *offload)
     return late;
 }
 
-/* The better of both: copies that come in early for what a step leaves may keep others back. */
+/* Copies that come in early for what a step leaves may keep others back: only where that is much better. */
 int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int64_t room,
                       int32_t *offload)
 {
@@ -331,7 +331,7 @@ int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int
         o.alt = with;
         o.spare = true;
         int64_t spared = place_copies(&o, other);
-        if (spared < late) {
+        if (spared < late / 2) { /* who waits for whose bytes is not counted */
             late = spared;
             memcpy(seq, hoisted, ops);
             memcpy(alt, with, kernels);
