@@ -325,6 +325,49 @@ START_TEST(cheap_starts_are_repaired)
 }
 END_TEST
 
+/* A layer of n steps with four gates, what it carries, and one weight's gradient at the end. */
+static RematInstance recurrent_graph(int n)
+{
+    char *text = malloc((size_t)n * 1000 + 1000);
+    int loss = 2 + 7 * n, at = sprintf(text, "0 1 32\n1 500 1024\nloss %d\n", loss);
+    for (int t = 0; t < n; t++) { /* ids of a step: the product, the gates, what is carried, the output */
+        int pre = 2 + 7 * t, c = pre + 5, before = t > 0 ? c - 7 : 0;
+        at += sprintf(text + at, "%d 200 128 %d 1\n", pre, t > 0 ? pre - 1 : 0);
+        for (int g = 1; g <= 4; g++)
+            at += sprintf(text + at, "%d 3 32 %d\n", pre + g, pre);
+        at += sprintf(text + at, "%d 3 32 %d %d %d %d\n", c, pre + 1, pre + 2, pre + 3, before);
+        at += sprintf(text + at, "%d 3 32 %d %d\n", c + 1, c, pre + 4);
+    }
+    at += sprintf(text + at, "%d 1 32 %d\n", loss, loss - 1);
+    for (int k = 0; k < n; k++) {
+        int pre = 2 + 7 * (n - 1 - k), c = pre + 5, grad = loss + 2 * k + 1;
+        at += sprintf(text + at, "%d 10 128 %d %d %d %d %d %d %d\n%d 220 32 %d 1\n", grad, pre + 1, pre + 2,
+                      pre + 3, pre + 4, k < n - 1 ? c - 7 : 0, c, grad - 1, grad + 1, grad);
+    }
+    for (int k = 0; k < n; k++) {
+        int sum = loss + 2 * n + 1 + k, h = k < n - 1 ? 1 + 7 * (n - 1 - k) : 0;
+        at += sprintf(text + at, "%d 30 512 %d %d", sum, loss + 2 * k + 1, h);
+        at += k > 0 ? sprintf(text + at, " %d ; inplace=%d\n", sum - 1, sum - 1) : sprintf(text + at, "\n");
+    }
+    sprintf(text + at, "%d 5 0 %d ; keep\n", loss + 3 * n + 1, loss + 3 * n);
+    RematInstance inst = parse(text);
+    free(text);
+    return inst;
+}
+
+/* Much is cheap to compute again, but only together: a budget is met by that before by what is dear. */
+START_TEST(recurrent_graphs_are_squeezed)
+{
+    RematInstance inst = recurrent_graph(24);
+    RematResult r = solve(&inst, remat_input_peak(&inst) * 8 / 10, 200000);
+    check_result(&inst, &r);
+    ck_assert(r.feasible);
+    ck_assert_int_lt(r.cost, remat_base_cost(&inst) * 107 / 100);
+    remat_result_free(&r);
+    remat_free(&inst);
+}
+END_TEST
+
 static void nap(void *user, const RematPoint *best, int64_t bound, double done)
 {
     (void)user, (void)best, (void)bound, (void)done;
@@ -682,6 +725,7 @@ Suite *suite_remat(void)
     tcase_add_test(t, schedules_of_training_graphs_are_valid);
     tcase_add_test(t, repacked_schedules_are_valid_and_less_full);
     tcase_add_test(t, cheap_starts_are_repaired);
+    tcase_add_test(t, recurrent_graphs_are_squeezed);
     tcase_add_test(t, same_seed_same_schedule_and_bound);
     tcase_add_test(t, history_falls_and_progress_is_called);
     tcase_add_test(t, pareto_curve_is_monotone);

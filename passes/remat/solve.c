@@ -226,6 +226,23 @@ static bool improve_by(Solver *s, Kind *k, int64_t moves)
     return s->r->cost < before;
 }
 
+/* The best schedule, which is cheap, brought nearer to the budget in small steps, each made cheap before the
+ * next: a search that is far from its budget pays for evictions that later ones make needless. */
+static void squeeze(Solver *s)
+{
+    enum { STEP = 128, MOVES = 20, FAILURES = 2 }; /* a part of the bytes; moves an operator */
+    RematResult *r = s->r;
+    int64_t moves = MOVES * (int64_t)s->p->nops + 1000;
+    for (int failures = 0; failures < FAILURES && !r->feasible && !out_of_time(s);) {
+        int64_t peak = r->peak, step = (peak - s->p->inst->persistent) / STEP >> failures;
+        s->budget = peak - step > s->options->budget ? peak - step - 1 : s->options->budget;
+        improve_by(s, &(Kind){.cooling = descent, .part = 1}, moves);
+        s->budget = s->options->budget;
+        r->feasible = r->peak <= s->budget;
+        failures = r->peak < peak ? 0 : failures + 1;
+    }
+}
+
 /* The least peak that eviction sweeps over this order come down to at no more than this cost. */
 static void sweep_down(Solver *s, const int32_t *order, int64_t most_cost)
 {
@@ -505,8 +522,10 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
         return false;
     if (!good_enough(&s) && !result->proved_infeasible)
         find_bound(&s);
-    if (!result->proved_infeasible)
+    if (!result->proved_infeasible) {
+        squeeze(&s);
         reach_budget(&s);
+    }
     if (!result->proved_infeasible) {
         improve(&s);
         if (s.deadline == 0 && result->feasible && !good_enough(&s))
