@@ -87,8 +87,11 @@ static inline int64_t step_ns(const Instance *in, int64_t ns) { return ns * in->
 static inline int64_t micro_ns(const Instance *in, int64_t ns) { return (ns - in->tail_ns) / in->batches; }
 /* For each step of an instance that has no moves yet (offload.c). */
 bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c, Diag *d);
-/* How many of the first nfetch fetches are of what is made in this part of the time in front of the loss. */
-int32_t early_fetches(const Instance *in, int32_t nfetch, int32_t part, int32_t parts);
+/* Limits an instance that has so many fetches, and so much of the link, in steps 1 to FETCH_FEWER: to ever
+ * earlier values, as those have the more time for their copies; to ever less of the link, as where there is
+ * no room to wait for copies values leave as fast as they are made; in the last step to no fetch. */
+enum { FETCH_FEWER = 7 };
+void fetch_fewer(Instance *in, int step, int32_t all, int64_t link);
 
 /* The layers of its forward operators, by the names of modules (layers.c). */
 void instance_layers(const Graph *g, Instance *in, Arena *tmp);

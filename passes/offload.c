@@ -143,16 +143,25 @@ bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c
     return true;
 }
 
-int32_t early_fetches(const Instance *in, int32_t nfetch, int32_t part, int32_t parts)
+enum { SHARES = FETCH_FEWER / 2 + 1 };
+
+/* How many of the first n fetches are of what is made in this part of the time in front of the loss. */
+static int32_t early_fetches(const RematInstance *inst, int32_t n, int32_t part)
 {
-    const RematInstance *inst = &in->inst;
     int64_t before = 0, now = 0;
-    int32_t n = 0;
+    int32_t early = 0;
     for (int32_t i = 0; i <= inst->loss; i++)
         before += inst->ops[i].cost;
-    for (int32_t i = 0; n < nfetch && (now += inst->ops[i].cost) <= before / parts * part; i++)
-        n += inst->ops[inst->nops + n].fetch_of == i;
-    return n;
+    for (int32_t i = 0; early < n && (now += inst->ops[i].cost) <= before / SHARES * part; i++)
+        early += inst->ops[inst->nops + early].fetch_of == i;
+    return early;
+}
+
+void fetch_fewer(Instance *in, int step, int32_t all, int64_t link)
+{
+    bool early = step < SHARES;
+    in->inst.nfetch = step == FETCH_FEWER ? 0 : early ? early_fetches(&in->inst, all, SHARES - step) : all;
+    in->inst.link = early ? link : link / SHARES * (FETCH_FEWER - step);
 }
 
 /* ---- states ------------------------------------------------------------------------------------ */

@@ -12,7 +12,7 @@
 enum { LARGE = 5000 };
 /* Bytes above the live ones from which on the longest search for a packing takes a second. */
 enum { MUCH = 25000 };
-enum { TRIES = 8, PARTS = 4, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
+enum { TRIES = 8, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
 
 typedef struct {
     Graph *g;
@@ -396,30 +396,30 @@ static bool unsure(const Remat *r, const RematResult *s)
     return fetches && s->cost - s->lower_bound > s->cost / 100;
 }
 
-/* What is made early has the more time for its copies. Where operators would wait for them, a schedule may be
- * better that fetches nothing else, and at last one that only recomputes. */
-static bool try_early_fetches(Remat *r, int64_t budget, RematResult *best)
+/* Where operators would wait for copies, a schedule with fewer of them may be better. */
+static bool try_fewer_fetches(Remat *r, int64_t budget, RematResult *best)
 {
     int64_t late = best->feasible ? waits(r, best) : 0, least = best->cost + late, bound = r->bound;
-    int32_t *n = &r->in.inst.nfetch, all = *n;
-    bool ok = true, again = best->feasible && (late > 0 || unsure(r, best));
-    r->time_share = 0.5 / PARTS;
-    for (int i = 1; ok && again && i <= PARTS; i++) {
-        RematResult other = {0};
-        i = late > 0 ? i : PARTS;
-        *n = early_fetches(&r->in, all, PARTS - i, PARTS);
-        ok = try_budgets(r, budget, NULL, &other);
-        late = other.feasible ? waits(r, &other) : 1;
-        bool better = other.feasible && other.cost + late < least;
-        least = better ? other.cost + late : least;
-        r->bound = other.lower_bound = bound; /* with all of them */
-        remat_result_free(better ? best : &other);
+    int64_t link = r->in.inst.link;
+    int32_t all = r->in.inst.nfetch;
+    bool ok = true, again = best->feasible && (late > 0 || unsure(r, best)), other = again;
+    r->time_share = 0.5 / FETCH_FEWER;
+    for (int i = 1; ok && again && i <= FETCH_FEWER; i++) {
+        RematResult fewer = {0};
+        i = late > 0 ? i : FETCH_FEWER;
+        fetch_fewer(&r->in, i, all, link);
+        ok = try_budgets(r, budget, NULL, &fewer);
+        late = fewer.feasible ? waits(r, &fewer) : 1;
+        bool better = fewer.feasible && fewer.cost + late < least;
+        least = better ? fewer.cost + late : least;
+        r->bound = fewer.lower_bound = bound; /* with all of them */
+        remat_result_free(better ? best : &fewer);
         if (better)
-            *best = other;
+            *best = fewer;
         again = late > 0 || unsure(r, best);
     }
-    bool other = *n < all;
-    *n = all;
+    r->in.inst.nfetch = all;
+    r->in.inst.link = link;
     return ok && (!other || try_schedule(r, best, budget, PACK_LONG));
 }
 
@@ -443,7 +443,7 @@ static bool search(Remat *r, int64_t budget)
     RematResult best = {0};
     TRY(worth_searching(r, budget));
     r->time_share = r->in.inst.nfetch ? 0.5 : 1; /* the rest is for fewer fetches */
-    bool ok = try_budgets(r, budget, NULL, &best) && try_early_fetches(r, budget, &best);
+    bool ok = try_budgets(r, budget, NULL, &best) && try_fewer_fetches(r, budget, &best);
     r->time_share = 1;
     bool found = best.feasible;
     if (ok && !found && r->brief && r->peak > budget + budget / 20)
