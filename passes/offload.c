@@ -94,23 +94,16 @@ static bool has_copies(const RematInstance *inst)
     return false;
 }
 
-/* What is needed behind the largest step is offloaded in front of it and fetched behind it: states share that
- * lane. */
+/* What is needed after the loss is offloaded before it and fetched after it: states share that lane. */
 static int64_t time_to_copy(const Instance *in)
 {
-    const RematInstance *inst = &in->inst;
-    int64_t before = 0, all = 0, states = 0, most = 0, *bytes = NEW(in->arena, int64_t, inst->nops + 1);
-    int32_t *op = NEW(in->arena, int32_t, inst->nops + 1);
-    char err[REMAT_ERR];
-    for (int32_t i = 0; i < inst->nops; i++)
-        op[i] = i;
-    remat_profile(inst, op, inst->nops, NULL, bytes, err);
-    for (int32_t i = 0; i < inst->nops; i++) {
-        before = bytes[i] > most ? all : before;
-        most = bytes[i] > most ? bytes[i] : most;
-        all += inst->ops[i].cost;
-        states += inst->ops[i].lane == REMAT_IN ? inst->ops[i].link : 0;
+    int64_t before = 0, all = 0, states = 0;
+    for (int32_t i = 0; i < in->inst.nops; i++) {
+        all += in->inst.ops[i].cost;
+        before = i == in->inst.loss ? all : before;
+        states += in->inst.ops[i].lane == REMAT_IN ? in->inst.ops[i].link : 0;
     }
+    before = before ? before : all / 2;
     int64_t after = all - before > states ? all - before - states : 0;
     return before < after ? before : after;
 }

@@ -110,11 +110,11 @@ START_TEST(staged_copies_use_what_a_step_leaves)
     inst.ops[1].staged = 5;
     ck_assert_int_eq(remat_overlap(&inst, seq, alt, 6, 0, offload), 0);
     ck_assert_int_eq(seq[0], 1); /* beside 20 of 31, of which half is for what goes out */
-    inst.ops[1].staged = 6;
+    inst.ops[1].staged = 12;
     memcpy(seq, (int32_t[]){0, 2, 1, 3, 4, 5}, sizeof seq);
     ck_assert_int_eq(remat_overlap(&inst, seq, alt, 6, 0, offload), 10);
     memcpy(seq, (int32_t[]){0, 2, 1, 3, 4, 5}, sizeof seq);
-    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 6, 12, offload), 0);
+    ck_assert_int_eq(remat_overlap(&inst, seq, alt, 6, 24, offload), 0);
     remat_free(&inst);
 }
 END_TEST

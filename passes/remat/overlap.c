@@ -20,7 +20,7 @@ typedef struct {
     int64_t *bytes, *staged, *start; /* of a step; start: of the kernels, without waits */
     int64_t most, room;              /* bytes and staged ones that a step may have */
     bool stages;                     /* is anything staged? */
-    bool spare;                      /* that may have what a step leaves of its bytes, too */
+    int64_t peak; /* not 0: what is staged may have what a step leaves of these, instead of the room */
 } Overlap;
 
 static int32_t origin(const Overlap *o, int32_t op)
@@ -82,8 +82,9 @@ static void measure(Overlap *o)
 /* May step k have so many more?  part: of the room that what is staged may have. */
 static bool has_room(const Overlap *o, int32_t k, int64_t bytes, int64_t staged, int32_t part)
 {
-    int64_t left = o->most - o->bytes[k] - bytes, room = o->room + (o->spare ? left : 0);
-    return left >= 0 && (staged == 0 || o->staged[k] + staged <= room / part);
+    int64_t now = o->bytes[k] + bytes, room = o->peak ? o->peak - now : o->room;
+    return now <= o->most && (!o->peak || now + o->staged[k] + staged <= o->peak) &&
+           (staged == 0 || o->staged[k] + staged <= room / part);
 }
 
 /* ---- in --------------------------------------------------------------------------------- */
@@ -203,7 +204,7 @@ static int32_t delay_offload(Overlap *o, int32_t k, int64_t *ready)
             more += until[i] < at + 1 || (until[i] == at + 1 && takes_over(o, o->seq[at + 1], op->out[i]))
                         ? o->inst->values[op->out[i]].bytes
                         : 0;
-        if (o->bytes[at + 1] + more > o->most) {
+        if (!has_room(o, at + 1, more, 0, 1)) {
             *ready = o->start[at + 1];
             break;
         }
@@ -311,6 +312,15 @@ static int64_t place_copies(Overlap *o, int32_t *offload)
     return late;
 }
 
+/* Of all steps, what is staged included. */
+static int64_t largest(const Overlap *o)
+{
+    int64_t most = 0;
+    for (int32_t k = 0; k < o->n; k++)
+        most = o->bytes[k] + o->staged[k] > most ? o->bytes[k] + o->staged[k] : most;
+    return most;
+}
+
 /* Copies that come in early for what a step leaves may keep others back: only where that is much better. */
 int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int64_t room,
                       int32_t *offload)
@@ -329,7 +339,7 @@ int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int
     if (late > 0 && o.stages) {
         o.seq = hoisted;
         o.alt = with;
-        o.spare = true;
+        o.peak = largest(&o);
         int64_t spared = place_copies(&o, other);
         if (spared < late / 2) { /* who waits for whose bytes is not counted */
             late = spared;
