@@ -1,7 +1,7 @@
 /* overlap.c -- copies beside kernels: one that comes in begins as much earlier as it takes, and what goes out
  * stays as much longer, as far as no step gets more bytes than the largest has. What is staged has room of
- * its own, half of it for each direction; what its step leaves is added to that where it makes operators wait
- * less.
+ * its own, half of it for each direction, or what its step leaves of the largest, where operators wait half
+ * as long then.
  *
  * The search places a copy that comes in in front of its reader, one that goes out behind its writer, and
  * counts the bytes of what is offloaded as free when nobody reads them: then kernels would wait for every
@@ -200,10 +200,10 @@ static int32_t delay_offload(Overlap *o, int32_t k, int64_t *ready)
     int32_t at = k, end = behind(o, k, until);
     for (; at + 1 < end && o->start[at + 1] < *ready; at++) {
         int64_t more = 0;
-        for (int32_t i = 0; i < op->nout; i++)
-            more += until[i] < at + 1 || (until[i] == at + 1 && takes_over(o, o->seq[at + 1], op->out[i]))
-                        ? o->inst->values[op->out[i]].bytes
-                        : 0;
+        for (int32_t i = 0; i < op->nout; i++) {
+            bool over = until[i] == at + 1 && takes_over(o, o->seq[at + 1], op->out[i]);
+            more += over || until[i] < at + 1 ? o->inst->values[op->out[i]].bytes : 0;
+        }
         if (!has_room(o, at + 1, more, 0, 1)) {
             *ready = o->start[at + 1];
             break;

@@ -226,6 +226,16 @@ static bool improve_by(Solver *s, Kind *k, int64_t moves)
     return s->r->cost < before;
 }
 
+/* Improves the best schedule for a budget of its own. */
+static void improve_at(Solver *s, int64_t budget, Cooling cooling, int64_t moves)
+{
+    s->budget = budget;
+    s->r->feasible = s->r->peak <= budget;
+    improve_by(s, &(Kind){.cooling = cooling, .part = 1}, moves);
+    s->budget = s->options->budget;
+    s->r->feasible = s->r->peak <= s->budget;
+}
+
 /* The best schedule, which is cheap, brought nearer to the budget in small steps, each made cheap before the
  * next: a search that is far from its budget pays for evictions that later ones make needless. */
 static void squeeze(Solver *s)
@@ -235,10 +245,7 @@ static void squeeze(Solver *s)
     int64_t moves = MOVES * (int64_t)s->p->nops + 1000;
     for (int failures = 0; failures < FAILURES && !r->feasible && !out_of_time(s);) {
         int64_t peak = r->peak, step = (peak - s->p->inst->persistent) / STEP >> failures;
-        s->budget = peak - step > s->options->budget ? peak - step - 1 : s->options->budget;
-        improve_by(s, &(Kind){.cooling = descent, .part = 1}, moves);
-        s->budget = s->options->budget;
-        r->feasible = r->peak <= s->budget;
+        improve_at(s, peak - step > s->budget ? peak - step - 1 : s->budget, descent, moves);
         failures = r->peak < peak ? 0 : failures + 1;
     }
 }
@@ -302,11 +309,7 @@ static bool prove_infeasible(Solver *s)
 /* A cheaper schedule of the same peak: what is computed again needlessly is in the way of a lower one. */
 static void thin_out(Solver *s, int64_t moves)
 {
-    s->budget = s->r->peak;
-    s->r->feasible = true;
-    improve_by(s, &(Kind){.cooling = {0.2, 0.01, 1, false}, .part = 1}, moves);
-    s->budget = s->options->budget;
-    s->r->feasible = s->r->peak <= s->budget;
+    improve_at(s, s->r->peak, (Cooling){0.2, 0.01, 1, false}, moves);
 }
 
 /* Until a schedule fits: rounds in which the limit follows the peak down, from the best schedule, thinned
