@@ -39,10 +39,13 @@ WARM_UP = 2
 
 def with_packages(folder):
     """Goes on in a Python that has PACKAGES."""
-    if all(importlib.util.find_spec(p) for p in PACKAGES):
+    missing = [p for p in PACKAGES if not importlib.util.find_spec(p)]
+    if not missing:
         return
     python = os.path.join(folder, "venv", "bin", "python")
     done = os.path.join(folder, "venv", "installed")
+    if os.path.exists(done) and sys.prefix == os.path.join(os.path.abspath(folder), "venv"):
+        sys.exit(f"{folder}/venv lacks {' '.join(missing)}: remove that folder, it is made again")
     if not os.path.exists(done):
         print(f"installing {' '.join(PACKAGES)} in {folder}/venv", file=sys.stderr)
         venv.create(os.path.join(folder, "venv"), with_pip=True, clear=True)
