@@ -175,7 +175,7 @@ FN void AT(exponentials)(REAL *s, int64_t nc, int64_t wr, REAL *top, REAL *sum, 
 
 #if A_PHASE == A_PHASE_FORWARD
 typedef struct {
-    A_FACTOR(q, A_TERMS(A_SIZE) * A_R); /* transposed */
+    A_FACTOR(q, A_PADDED(A_TERMS(A_SIZE)) * A_R); /* transposed */
     A_TILE(acc, A_R * A_WIDE);
     A_TILE(top, A_R);
     A_TILE(sum, A_R);
@@ -193,7 +193,7 @@ FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
     int64_t nk, nv;
     const A_F *k = AT(block)(room_k, k0, A_K_ROW, at.nc, A_C, &nk);
     const A_F *v = AT(stacked)(room_v, v0, A_V_ROW, at.nc, A_C, &nv);
-    AT(product)(s, A_R, k, nk, 1, w->q, A_R, (at.nc + 7) / 8 * 8, at.wr, A_TERMS(A_SIZE), 0);
+    AT(product)(s, A_R, k, nk, 1, w->q, A_R, A_STEPS(at.nc), at.wr, A_DEPTH, 0);
     AT(scores)(s, 0, op[3], op[4], at);
     AT(exponentials)(s, at.nc, at.wr, w->top, w->sum, w->acc);
 #if A_DROPOUT
@@ -202,8 +202,9 @@ FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
     for (int64_t i = 0; i < at.nc * A_R; i++)
         s[i] *= keep[i];
 #endif
-    AT(product)(w->acc, A_WIDE, AT(by_columns)(room_s, s, at.nc, at.wr), 1, A_R, v, nv, at.wr, A_WIDE,
-                A_TERMS(at.nc), 1);
+    AT(product)
+    (w->acc, A_WIDE, AT(by_columns)(room_s, s, at.nc, at.wr), A_S_ROW, A_S_TERM, v, nv, at.wr, A_WIDE,
+     A_PADDED(A_TERMS(at.nc)), 1);
 }
 
 /* The blocks of columns that the rows see, or those they do not. */
@@ -250,7 +251,9 @@ static void AT(run)(void *const *op, int64_t key)
         AT(Place) at = {.b = i / blocks / A_HEADS, .h = i / blocks % A_HEADS,
                         .r0 = i % blocks * A_R, .key = key};
         AT(set_rows)(&at);
+        AT(begin_tiles)();
         AT(forward_rows)(op, at);
+        AT(end_tiles)();
     }
 }
 #else
@@ -259,8 +262,8 @@ static void AT(run)(void *const *op, int64_t key)
 
 /* What the rows of a block know. */
 typedef struct {
-    A_FACTOR(q, A_TERMS(A_SIZE) * A_R); /* transposed */
-    A_FACTOR(g, A_TERMS(A_SIZE) * A_R); /* do, transposed */
+    A_FACTOR(q, A_PADDED(A_TERMS(A_SIZE)) * A_R); /* transposed */
+    A_FACTOR(g, A_PADDED(A_TERMS(A_SIZE)) * A_R); /* do, transposed */
     A_FACTOR(room_q, A_TERMS(A_R) * A_WIDE);
     A_FACTOR(room_g, A_TERMS(A_R) * A_WIDE);
     A_TILE(dq, A_R * A_WIDE);
@@ -319,9 +322,9 @@ FN void AT(slopes)(REAL *s, REAL *t, REAL *slope, const AT(Rows) *w, void *const
 FN void AT(block_slopes)(REAL *s, REAL *t, REAL *slope, const A_F *k, int64_t nk, const A_F *v,
                          int64_t nv, const AT(Rows) *w, void *const *op, AT(Place) at)
 {
-    const int64_t m = (at.nc + 7) / 8 * 8;
-    AT(product)(s, A_R, k, nk, 1, w->q, A_R, m, at.wr, A_TERMS(A_SIZE), 0);
-    AT(product)(t, A_R, v, nv, 1, w->g, A_R, m, at.wr, A_TERMS(A_SIZE), 0);
+    const int64_t m = A_STEPS(at.nc);
+    AT(product)(s, A_R, k, nk, 1, w->q, A_R, m, at.wr, A_DEPTH, 0);
+    AT(product)(t, A_R, v, nv, 1, w->g, A_R, m, at.wr, A_DEPTH, 0);
     AT(slopes)(s, t, slope, w, op, at);
 }
 
@@ -354,7 +357,7 @@ FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
     A_FACTOR(room_k, A_C * A_WIDE);
     A_FACTOR(room_v, A_C * A_WIDE);
     A_FACTOR(room_s, A_PAIRS ? A_C * A_R / 2 : 1);
-    const int64_t g = at.h / (A_HEADS / A_GROUPS), m = (at.nc + 7) / 8 * 8;
+    const int64_t g = at.h / (A_HEADS / A_GROUPS), m = A_STEPS(at.nc);
     int64_t nk, nv;
     const A_F *k = A_KEYS(block, room_k, &nk), *v = A_VALUES(room_v, &nv);
     AT(block_slopes)(s, t, slope, k, nk, v, nv, w, op, at);
@@ -367,8 +370,9 @@ FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
         s[i] = t[i] = 0;
     if (A_PAIRS)
         k = A_KEYS(stacked, room_k, &nk);
-    AT(product)(w->dq, A_WIDE, AT(by_columns)(room_s, t, at.nc, at.wr), 1, A_R, k, nk, at.wr, A_WIDE,
-                A_TERMS(at.nc), 1);
+    AT(product)
+    (w->dq, A_WIDE, AT(by_columns)(room_s, t, at.nc, at.wr), A_S_ROW, A_S_TERM, k, nk, at.wr, A_WIDE,
+     A_PADDED(A_TERMS(at.nc)), 1);
     REAL *dv = A_DV + at.b * A_V_BATCH + g * A_V_HEAD + at.c0 * A_V_ROW;
     REAL *dk = A_DK + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW;
     AT(accumulate)(dv, A_V_ROW, AT(by_rows)(room_s, s, m, at.wr), w->g_rows, w->ng, at.nc, at.wr, room);
@@ -408,8 +412,11 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
 static void AT(run)(void *const *op, int64_t key)
 {
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < A_BATCH * A_GROUPS; i++)
+    for (int64_t i = 0; i < A_BATCH * A_GROUPS; i++) {
+        AT(begin_tiles)();
         AT(backward_head)(op, i / A_GROUPS, i % A_GROUPS, key);
+        AT(end_tiles)();
+    }
 }
 #else
 
@@ -468,8 +475,11 @@ static void AT(run)(void *const *op, int64_t key)
 {
     const int64_t blocks = (A_BIAS_EXTENT_ROW + A_R - 1) / A_R, heads = A_BIAS_EXTENT_HEAD;
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < A_BIAS_EXTENT_BATCH * heads * blocks; i++)
+    for (int64_t i = 0; i < A_BIAS_EXTENT_BATCH * heads * blocks; i++) {
+        AT(begin_tiles)();
         AT(bias_part)(op, i / blocks / heads, i / blocks % heads, i % blocks * A_R, key);
+        AT(end_tiles)();
+    }
 }
 #endif
 #endif

@@ -1,7 +1,9 @@
 /* attention_product.h -- products of blocks of attention on a CPU (attention.h), and their factors.
  *
  * c[m][n] (+)= a[m][k] b[k][n], of b in vectors, of a element by element.  Factors are REAL or, where the
- * processor multiplies those as fast (A_PAIRS), pairs of bf16, of two terms that follow each other. */
+ * processor multiplies those as fast (A_PAIRS), pairs of bf16, of two terms that follow each other.  Where it
+ * has tiles of them (A_TILED: AMX), products are of 16 rows, 16 columns and 16 pairs at once, and what is
+ * left of that in vectors. */
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -39,7 +41,7 @@
 #undef A_PAIRS
 #undef A_F
 #undef A_TERMS
-#if CAT(A_PAIRED_, A_TYPE) && CAT(A_PAIRED_, REAL) && BF16_PAIRS && defined(__AVX512BF16__)
+#if CAT(A_PAIRED_, A_TYPE) && CAT(A_PAIRED_, REAL) && (BF16_PAIRS || BF16_TILES) && defined(__AVX512BF16__)
 #define A_PAIRS 1
 #define A_F uint32_t /* two terms, the first in the lower half */
 #define A_TERMS(n) (((n) + 1) / 2)
@@ -48,6 +50,27 @@
 #define A_F REAL
 #define A_TERMS(n) (n)
 #endif
+#undef A_TILED
+#undef A_STEP
+#undef A_S_ROW
+#undef A_PADDED
+#undef A_S_TERM
+#if A_PAIRS && BF16_TILES && defined(__AMX_BF16__)
+#define A_TILED 1
+#define A_SIDE 16            /* rows of a tile, and its columns or pairs */
+#define A_STEP 16            /* a product has a multiple of so many rows */
+#define A_S_ROW A_TERMS(A_C) /* from row to row of scores by columns, and from term to term */
+#define A_S_TERM 1
+#define A_PADDED(n) (((n) + A_SIDE - 1) / A_SIDE * A_SIDE)
+#else
+#define A_TILED 0
+#define A_STEP 8
+#define A_S_ROW 1
+#define A_S_TERM A_R
+#define A_PADDED(n) (n)
+#endif
+#define A_STEPS(n) (((n) + A_STEP - 1) / A_STEP * A_STEP)
+#define A_DEPTH A_PADDED(A_TERMS(A_SIZE)) /* terms of a row of q or k, zeros behind them */
 
 typedef REAL AT(Vec) __attribute__((vector_size(A_BYTES), aligned(sizeof(REAL)), may_alias));
 
@@ -116,10 +139,9 @@ FN void AT(panels)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, co
         AT(panel)(c + i * nc, nc, a + i * ra, ra, ka, b, nb, k, add, 2, nv);
 }
 
-/* c[m][n] = (add ? c : 0) + sum over k of a[m * ra + k * ka] * b[k * nb + n]; m a multiple of 8, n
- * of the lanes. */
-FN void AT(product)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, const A_F *b,
-                    int64_t nb, int64_t m, int64_t n, int64_t k, int add)
+/* m rows and n columns; m a multiple of 8, n of the lanes. */
+FN void AT(in_vectors)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, const A_F *b, int64_t nb,
+                       int64_t m, int64_t n, int64_t k, int add)
 {
     for (int64_t j = 0; j + 2 * A_LANES <= n; j += 2 * A_LANES)
         AT(panels)(c + j, nc, a, ra, ka, b + j, nb, m, k, add, 2);
@@ -127,16 +149,114 @@ FN void AT(product)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, c
         AT(panels)(c + n - A_LANES, nc, a, ra, ka, b + n - A_LANES, nb, m, k, add, 1);
 }
 
+#if A_TILED
+/* GCC 12's tile instructions do not say that they read memory. */
+#define A_WRITTEN __asm__ volatile("" ::: "memory")
+
+/* What the processor reads: eight tiles of 16 rows of 64 bytes. */
+FN void AT(begin_tiles)(void)
+{
+    static const struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } shape = {
+        .palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&shape);
+}
+
+FN void AT(end_tiles)(void) { _tile_release(); }
+
+/* One or two tiles of rows, of columns; k a multiple of 16. */
+FN void AT(tiles)(REAL *c, int64_t nc, const A_F *a, int64_t ra, const A_F *b, int64_t nb, int64_t k, int add,
+                  int rows, int columns)
+{
+    REAL *const down = c + A_SIDE * nc;
+    const int64_t row = nc * (int64_t)sizeof *c, a_row = ra * (int64_t)sizeof *a,
+                  b_row = nb * (int64_t)sizeof *b;
+    A_WRITTEN;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (add) {
+        _tile_loadd(0, c, row);
+        if (columns > 1)
+            _tile_loadd(1, c + A_SIDE, row);
+        if (rows > 1)
+            _tile_loadd(2, down, row);
+        if (rows > 1 && columns > 1)
+            _tile_loadd(3, down + A_SIDE, row);
+    }
+    for (int64_t i = 0; i < k; i += A_SIDE) {
+        _tile_loadd(4, a + i, a_row);
+        _tile_loadd(6, b + i * nb, b_row);
+        _tile_dpbf16ps(0, 4, 6);
+        if (columns > 1) {
+            _tile_loadd(7, b + i * nb + A_SIDE, b_row);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (rows > 1) {
+            _tile_loadd(5, a + A_SIDE * ra + i, a_row);
+            _tile_dpbf16ps(2, 5, 6);
+        }
+        if (rows > 1 && columns > 1)
+            _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, row);
+    if (columns > 1)
+        _tile_stored(1, c + A_SIDE, row);
+    if (rows > 1)
+        _tile_stored(2, down, row);
+    if (rows > 1 && columns > 1)
+        _tile_stored(3, down + A_SIDE, row);
+    A_WRITTEN;
+}
+
+/* One or two tiles of rows of all columns. */
+FN void AT(tile_rows)(REAL *c, int64_t nc, const A_F *a, int64_t ra, const A_F *b, int64_t nb, int64_t n,
+                      int64_t k, int add, int rows)
+{
+    int64_t j = 0;
+    for (; j + 2 * A_SIDE <= n; j += 2 * A_SIDE)
+        AT(tiles)(c + j, nc, a, ra, b + j, nb, k, add, rows, 2);
+    if (j < n)
+        AT(tiles)(c + j, nc, a, ra, b + j, nb, k, add, rows, 1);
+}
+#else
+FN void AT(begin_tiles)(void) {}
+FN void AT(end_tiles)(void) {}
+#endif
+
+/* c[m][n] = (add ? c : 0) + sum over k of a[m * ra + k * ka] * b[k * nb + n]; m a multiple of A_STEP,
+ * n of the lanes. */
+FN void AT(product)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, const A_F *b, int64_t nb,
+                    int64_t m, int64_t n, int64_t k, int add)
+{
+    int64_t i = 0;
+#if A_TILED /* whose terms follow each other */
+    const int64_t whole = k / A_SIDE * A_SIDE;
+    for (; whole && i + 2 * A_SIDE <= m; i += 2 * A_SIDE)
+        AT(tile_rows)(c + i * nc, nc, a + i * ra, ra, b, nb, n, whole, add, 2);
+    for (; whole && i + A_SIDE <= m; i += A_SIDE)
+        AT(tile_rows)(c + i * nc, nc, a + i * ra, ra, b, nb, n, whole, add, 1);
+    if (whole < k)
+        AT(in_vectors)(c, nc, a + whole, ra, ka, b + whole * nb, nb, i, n, k - whole, 1);
+#endif
+    if (i < m)
+        AT(in_vectors)(c + i * nc, nc, a + i * ra, ra, ka, b, nb, m - i, n, k, add);
+}
+
 /* ---- factors --------------------------------------------------------------------------------- */
 
 #if A_PAIRS
 #define A_PAIR(low, high) ((uint32_t)(low) | (uint32_t)(high) << 16)
 
-/* t[SIZE][A_R] = n rows of x, transposed, zeros behind them. */
+/* t[A_DEPTH][A_R] = n rows of x, transposed, zeros behind them. */
 FN void AT(transposed)(A_F *t, const A_T *x, int64_t stride, int64_t n, REAL factor)
 {
     (void)factor; /* is of the scores */
-    for (int64_t i = 0; i < A_TERMS(A_SIZE) * A_R && n < A_R; i++)
+    for (int64_t i = n < A_R ? 0 : A_TERMS(A_SIZE) * A_R; i < A_DEPTH * A_R; i++)
         t[i] = 0;
     for (int64_t d = 0; d < A_SIZE; d += 2) {
 #pragma omp simd
@@ -149,17 +269,19 @@ FN void AT(transposed)(A_F *t, const A_T *x, int64_t stride, int64_t n, REAL fac
 FN const A_F *AT(block)(A_F *room, const A_T *x, int64_t stride, int64_t n, int64_t whole, int64_t *next)
 {
     *next = stride / 2;
-    if (n == whole && A_SIZE % 2 == 0 && stride % 2 == 0 && (uintptr_t)x % sizeof(A_F) == 0)
+    if (n == whole && A_SIZE == 2 * A_DEPTH && stride % 2 == 0 && (uintptr_t)x % sizeof(A_F) == 0)
         return (const A_F *)x;
-    *next = A_TERMS(A_SIZE);
+    *next = A_DEPTH;
     for (int64_t r = 0; r < n; r++) {
-        A_F *to = room + r * A_TERMS(A_SIZE);
+        A_F *to = room + r * A_DEPTH;
         for (int64_t d = 0; d + 1 < A_SIZE; d += 2)
             to[d / 2] = A_PAIR(x[r * stride + d], x[r * stride + d + 1]);
         if (A_SIZE % 2)
             to[A_SIZE / 2] = A_PAIR(x[r * stride + A_SIZE - 1], 0);
+        for (int64_t i = A_TERMS(A_SIZE); i < A_DEPTH; i++)
+            to[i] = 0;
     }
-    for (int64_t i = n * A_TERMS(A_SIZE); i < whole * A_TERMS(A_SIZE); i++)
+    for (int64_t i = n * A_DEPTH; i < whole * A_DEPTH; i++)
         room[i] = 0;
     return room;
 }
@@ -179,20 +301,60 @@ FN const A_F *AT(stacked)(A_F *room, const A_T *x, int64_t stride, int64_t n, in
     return room;
 }
 
+/* A vector of rows of column c of s[column][row] and the next, where there is one. */
+FN __m512i AT(two_columns)(const REAL *s, int64_t c, int64_t columns, int64_t r)
+{
+    const REAL *x = s + c * A_R + r;
+    const __m512 zero = _mm512_setzero_ps();
+    const __m512 low = c < columns ? _mm512_loadu_ps(x) : zero;
+    const __m512 high = c + 1 < columns ? _mm512_loadu_ps(x + A_R) : zero;
+    const __m512i l = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));
+    const __m512i h = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high));
+    return _mm512_or_si512(l, _mm512_slli_epi32(h, 16));
+}
+
+#if A_TILED
+/* s[column][row] as rows of pairs of columns, 16 x 16 at once, zeros behind them; of rows: rows, whole
+ * vectors. */
+FN const A_F *AT(by_columns)(A_F *room, const REAL *s, int64_t columns, int64_t rows)
+{
+    for (int64_t c = 0; c < columns; c += 2 * A_SIDE)
+        for (int64_t r = 0; r < rows; r += A_SIDE) {
+            __m512i x[16], y[16];
+            for (int i = 0; i < 16; i++)
+                x[i] = AT(two_columns)(s, c + 2 * i, columns, r);
+            for (int i = 0; i < 16; i += 2) {
+                y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+                y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+            }
+            for (int i = 0; i < 16; i += 4)
+                for (int k = 0; k < 2; k++) {
+                    x[i + 2 * k] = _mm512_unpacklo_epi64(y[i + k], y[i + 2 + k]);
+                    x[i + 2 * k + 1] = _mm512_unpackhi_epi64(y[i + k], y[i + 2 + k]);
+                }
+            for (int i = 0; i < 16; i += 8)
+                for (int k = 0; k < 4; k++) {
+                    y[i + k] = _mm512_shuffle_i32x4(x[i + k], x[i + 4 + k], 0x88);
+                    y[i + 4 + k] = _mm512_shuffle_i32x4(x[i + k], x[i + 4 + k], 0xdd);
+                }
+            for (int k = 0; k < 8; k++) {
+                A_F *to = room + (r + k) * A_S_ROW + c / 2;
+                _mm512_storeu_si512(to, _mm512_shuffle_i32x4(y[k], y[k + 8], 0x88));
+                _mm512_storeu_si512(to + 8 * A_S_ROW, _mm512_shuffle_i32x4(y[k], y[k + 8], 0xdd));
+            }
+        }
+    return room;
+}
+#else
 /* s[column][row] in pairs of columns; of rows: rows, whole vectors. */
 FN const A_F *AT(by_columns)(A_F *room, const REAL *s, int64_t columns, int64_t rows)
 {
     for (int64_t c = 0; c < columns; c += 2)
-        for (int64_t r = 0; r < rows; r += A_LANES) {
-            const REAL *x = s + c * A_R + r;
-            const __m512 low = _mm512_loadu_ps(x), zero = _mm512_setzero_ps();
-            const __m512 high = c + 1 < columns ? _mm512_loadu_ps(x + A_R) : zero;
-            const __m512i l = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));
-            const __m512i h = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high));
-            _mm512_storeu_si512(room + c / 2 * A_R + r, _mm512_or_si512(l, _mm512_slli_epi32(h, 16)));
-        }
+        for (int64_t r = 0; r < rows; r += A_LANES)
+            _mm512_storeu_si512(room + c / 2 * A_R + r, AT(two_columns)(s, c, columns, r));
     return room;
 }
+#endif
 
 /* s[column][row] in pairs of rows. */
 FN const A_F *AT(by_rows)(A_F *room, const REAL *s, int64_t columns, int64_t rows)
@@ -264,6 +426,7 @@ FN void AT(accumulate)(REAL *x, int64_t stride, const A_F *a, const A_F *b, int6
         AT(product)(x, stride, a, A_TERMS(A_R), 1, b, nb, A_C, A_WIDE, A_TERMS(rows), 1);
         return;
     }
-    AT(product)(room, A_WIDE, a, A_TERMS(A_R), 1, b, nb, (n + 7) / 8 * 8, A_WIDE, A_TERMS(rows), 0);
+    AT(product)
+    (room, A_WIDE, a, A_TERMS(A_R), 1, b, nb, A_STEPS(n), A_WIDE, A_TERMS(rows), 0);
     AT(add_rows)(x, stride, room, n);
 }

@@ -55,8 +55,11 @@ static const char *vector_flag(void)
 #endif
 }
 
-/* May kernels multiply bf16 in pairs (attention_product.h)?  Where that is faster. */
-static const char *pairs_flag(void) { return onednn_fast_bf16() ? "-DBF16_PAIRS=1" : "-DBF16_PAIRS=0"; }
+/* May kernels multiply bf16 in pairs, or in tiles of them (attention_product.h)?  Where that is faster. */
+static const char *pairs_flag(void)
+{
+    return onednn_has_amx() ? "-DBF16_TILES=1" : onednn_fast_bf16() ? "-DBF16_PAIRS=1" : "-DBF16_PAIRS=0";
+}
 
 extern char **environ;
 
