@@ -6,15 +6,17 @@
 
 enum {
     ROW_LANES = 64,      /* accumulators along a row */
-    COLUMNS = 256,       /* columns of a block */
+    COLUMNS = 256,       /* columns of a block, at least */
+    MOST_COLUMNS = 1024, /* which lie together in memory: longer stretches are read faster */
+    LEAST_ITEMS = 8,     /* for threads, that wider blocks leave */
     FLAT_BLOCK = 4096,   /* elements of a pointwise item */
     TILE_BLOCK = 64,     /* and beside a tile */
     FEW_ITEMS = 32,      /* fewer rows than this: cut the reduced range */
     CHUNK_ROW = 8192,    /* reduced points of a chunk, rows */
     CHUNK_COLUMN = 256,  /* and columns */
     MAX_CHUNKS = 64,
-    SCRATCH = 32768,     /* partial results of a reduction */
-    HEAVY = 16,          /* simple operations in a function like exp */
+    SCRATCH = 32768, /* partial results of a reduction */
+    HEAVY = 16,      /* simple operations in a function like exp */
 };
 
 static bool reduces(const Sched *s)
@@ -57,22 +59,36 @@ static void choose_chunks(Printer *pr)
     pr->chunks = ceil_div(s->extent[pr->cut], pr->chunk);
 }
 
+static void set_width(Printer *pr, int64_t width)
+{
+    const Sched *s = pr->s;
+    int64_t n = s->extent[s->vec];
+    pr->width = n < width ? n > 0 ? n : 1 : width;
+    pr->blocks = ceil_div(n, pr->width);
+    pr->items = s->nitem * pr->blocks;
+}
+
+/* Sums over rows: no order depends on the width. */
+static void widen_columns(Printer *pr)
+{
+    int64_t chunks = pr->chunks ? pr->chunks : 1;
+    while (pr->width < MOST_COLUMNS && pr->blocks > 1 && pr->items * chunks >= 2 * LEAST_ITEMS)
+        set_width(pr, 2 * pr->width);
+}
+
 void c_choose_loops(Printer *pr)
 {
     const Sched *s = pr->s;
     int64_t n = s->extent[s->vec], points = s->nitem * s->nred;
     pr->blocks = pr->width = pr->tiles = 1;
+    pr->items = s->nitem;
     if (s->kind == SCHED_ROW) {
         for (pr->lanes = ROW_LANES; pr->lanes > n && pr->lanes > 1;)
             pr->lanes /= 2;
     } else {
-        pr->width = s->kind == SCHED_COLUMN ? COLUMNS : s->tile >= 0 ? TILE_BLOCK : FLAT_BLOCK;
-        if (n < pr->width)
-            pr->width = n > 0 ? n : 1;
-        pr->blocks = ceil_div(n, pr->width);
+        set_width(pr, s->kind == SCHED_COLUMN ? COLUMNS : s->tile >= 0 ? TILE_BLOCK : FLAT_BLOCK);
         points *= n;
     }
-    pr->items = s->nitem * pr->blocks;
     if (s->tile >= 0) {
         pr->tiles = ceil_div(s->extent[s->tile], TILE);
         pr->items = pr->items / s->extent[s->tile] * pr->tiles;
@@ -80,4 +96,6 @@ void c_choose_loops(Printer *pr)
     pr->parallel = points * work_per_point(s) >= PARALLEL_WORK;
     if (s->red)
         choose_chunks(pr);
+    if (s->kind == SCHED_COLUMN && s->tile < 0)
+        widen_columns(pr);
 }
