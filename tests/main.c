@@ -25,10 +25,11 @@ bool use_isa(int i)
     static const struct {
         const char *name;
         dnnl_cpu_isa_t isa;
-    } sets[TEST_ISAS] = {{"SSE41", dnnl_cpu_isa_sse41},
-                         {"AVX2", dnnl_cpu_isa_avx2},
-                         {"AVX512_CORE", dnnl_cpu_isa_avx512_core},
-                         {"AVX512_CORE_BF16", dnnl_cpu_isa_avx512_core_bf16}};
+    } sets[TEST_ISAS + 1] = {{"SSE41", dnnl_cpu_isa_sse41},
+                             {"AVX2", dnnl_cpu_isa_avx2},
+                             {"AVX512_CORE", dnnl_cpu_isa_avx512_core},
+                             {"AVX512_CORE_BF16", dnnl_cpu_isa_avx512_core_bf16},
+                             {"AVX512_CORE_AMX", dnnl_cpu_isa_avx512_core_amx}};
     setenv("ONEDNN_MAX_CPU_ISA", sets[i].name, 1);
     unsigned need = (unsigned)sets[i].isa;
     if (((unsigned)dnnl_get_effective_cpu_isa() & need) == need)

@@ -263,11 +263,8 @@ static int check_desc(DnnlDesc *d)
     return last < made ? last : made;
 }
 
-START_TEST(test_against_loops)
+static void check_case(const Case *c)
 {
-    const Case *c = &cases[_i % NCASES];
-    if (!use_isa(_i / NCASES))
-        return;
     LibOp last = c->op == LIB_MATMUL ? LIB_MATMUL : LIB_CONV_BWD_WEIGHTS;
     for (LibOp op = c->op; op <= last; op++) {
         DnnlDesc d = {.of.op = op};
@@ -281,6 +278,36 @@ START_TEST(test_against_loops)
         else
             ck_assert_int_gt(made, 0);
     }
+}
+
+START_TEST(test_against_loops)
+{
+    if (use_isa(_i / NCASES))
+        check_case(&cases[_i % NCASES]);
+}
+END_TEST
+
+/* Tiles of bf16 (AMX), also of whole panels and of less. */
+START_TEST(tiles_against_loops)
+{
+    static const Case more[] = {
+        {.op = LIB_MATMUL, .dt = DT_BF16, .ta = true, .ra = 2, .rb = 2, .a = {1030, 96}, .b = {1030, 128}},
+        {.op = LIB_MATMUL,
+         .dt = DT_BF16,
+         .out_dt = DT_F32,
+         .tb = true,
+         .ra = 2,
+         .rb = 2,
+         .a = {80, 1026},
+         .b = {47, 1026}},
+        {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {33, 31}, .b = {31, 32}},
+    };
+    if (!use_isa(TEST_AMX))
+        return;
+    const int n = sizeof more / sizeof *more;
+    for (int i = 0; i < n + NCASES; i++)
+        if (i < n || cases[i - n].dt == DT_BF16)
+            check_case(i < n ? &more[i] : &cases[i - n]);
 }
 END_TEST
 
@@ -610,38 +637,6 @@ START_TEST(weight_gradients_in_f32)
 }
 END_TEST
 
-/* With AVX-512 networks are channels-last, their windows of one position products. */
-START_TEST(layout_by_instructions)
-{
-    static const char text[] = "graph {\n"
-                               "  input %x: f32[2,2,6,6]\n"
-                               "  param %w: f32[16,2,3,3]\n  param %v: f32[4,16,1,1]\n"
-                               "  %c: f32[2,16,6,6] = conv %x, %w {strides=[1,1], pads=[1,1,1,1], "
-                               "dilations=[1,1]}\n"
-                               "  %r: f32[2,16,6,6] = relu %c\n"
-                               "  %d: f32[2,4,6,6] = conv %r, %v {strides=[1,1], pads=[0,0,0,0], "
-                               "dilations=[1,1]}\n"
-                               "  %q: f32[2,4,6,6] = square %d\n"
-                               "  %l: f32[] = reduce_sum %q {axes=[0,1,2,3], keepdims=0}\n"
-                               "  output %l\n}\n";
-    int convolutions = 0, last = 0;
-    TestStep s;
-    if (!use_isa(1 + _i))
-        return;
-    step_init(&s);
-    ck_assert_msg(step_compile_text(&s, text, &(Init){INIT_NORMAL, 0.2}), "%s", s.diag.msg);
-    for (uint32_t k = 0; k < s.g.norder; k++) {
-        const Node *n = &s.g.nodes[s.g.order[k].i];
-        bool is = n->op == OP_conv || n->op == OP_conv_bwd_data || n->op == OP_conv_bwd_weights;
-        convolutions += is;
-        last += is && ((const ConvAttrs *)n->attr)->channels_last;
-    }
-    ck_assert_int_eq(convolutions, _i ? 2 : 5);
-    ck_assert_int_eq(last, _i ? 2 : 0);
-    step_free(&s);
-}
-END_TEST
-
 START_TEST(test_unsupported)
 {
     static const Case refused[] = {
@@ -680,6 +675,7 @@ Suite *suite_onednn(void)
     Suite *s = suite_create("onednn");
     TCase *tc = tcase_create("choices");
     tcase_add_loop_test(tc, test_against_loops, 0, NCASES * TEST_ISAS);
+    tcase_add_test(tc, tiles_against_loops);
     tcase_add_loop_test(tc, test_pieces, 0, NCASES * TEST_ISAS);
     tcase_add_loop_test(tc, parts_have_the_same_bits, 0, NSHAPES * TEST_ISAS);
     tcase_add_loop_test(tc, candidates_have_the_same_bits, 0, 2 * TEST_ISAS);
@@ -690,7 +686,6 @@ Suite *suite_onednn(void)
     tcase_add_test(tc, products_that_are_ours);
     tcase_add_test(tc, convolutions_that_are_ours);
     tcase_add_test(tc, weight_gradients_in_f32);
-    tcase_add_loop_test(tc, layout_by_instructions, 0, 2); /* AVX2, AVX-512 */
     tcase_add_test(tc, test_unsupported);
     tcase_add_test(tc, choices_are_text);
     suite_add_tcase(s, tc);

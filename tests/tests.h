@@ -14,7 +14,7 @@ void skipped(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* The library, our own products and the ckc that a test starts use instruction set i of TEST_ISAS from
  * now on; before the process's first use of the library.  False, and skipped, where there is no such. */
-enum { TEST_ISAS = 4 };
+enum { TEST_ISAS = 4, TEST_AMX = TEST_ISAS };
 bool use_isa(int i);
 
 /* Path below ../shared (CKC_SHARED), NULL and skipped when it is not there.  Static. */

@@ -12,6 +12,6 @@ bool cpu_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     out->processors = omp_get_num_procs();
     out->threads = 1;
     out->cache = cache_bytes();
-    out->panel_columns = panel_of(onednn_vector_bytes(), false).columns;
+    out->panel_columns = panel_of(onednn_vector_bytes(), PANEL_FLOATS).columns;
     return true;
 }

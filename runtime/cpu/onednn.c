@@ -479,15 +479,16 @@ static Result make_own(DnnlOp *op, const Problem *p)
 {
     Problem q = *p;
     int vector = onednn_vector_bytes(), threads = omp_get_max_threads();
+    PanelKind kind = onednn_has_amx() ? PANEL_TILES : onednn_fast_bf16() ? PANEL_PAIRS : PANEL_FLOATS;
     if (p->choice == ONEDNN_WINOGRAD)
-        op->own = product_make(p, vector, onednn_fast_bf16(), threads);
+        op->own = product_make(p, vector, kind, threads);
     bool move = !op->own && p->channels_last && p->op != LIB_CONV_BWD_WEIGHTS;
     for (int i = SRC; i <= DST && move; i += DST - SRC) {
         q.slot[i].dim[0] = p->batch;
         pack_layout(&q.slot[i], false);
     }
     if (!op->own)
-        op->own = product_make(&q, vector, onednn_fast_bf16(), threads);
+        op->own = product_make(&q, vector, kind, threads);
     if (!op->own)
         return NONE;
     op->added = p->added;

@@ -1,6 +1,7 @@
 /* pack.c -- panels of factors, for each type of element and each width of vectors.  Elements are moved and
  * widened only: all widths give the same. */
 #include "pack.h"
+#include "panel.h"
 #include "codegen/prelude/c.h"
 #include "ir/philox.h"
 #include "codegen/prelude/math.h"
@@ -177,6 +178,58 @@ void pack_pairs(const Factor *f, const void *at, int64_t lane, int64_t n, int wi
         } else {
             pack(f, at, lane + i, least(width, n - i), width, first, terms, widened);
             pair_widened(widened, width, terms, to);
+        }
+    }
+}
+
+/* ---- tiles of them ------------------------------------------------------------------------------ */
+
+enum { PANEL_TILE = PANEL_ROWS * TILE_PAIRS };
+
+/* n lanes whose pairs lie together. */
+static void tile_rows(const Factor *f, const uint32_t *from, int64_t lane, int64_t n, int64_t first,
+                      int64_t pairs, uint32_t *to)
+{
+    const int last = DIGITS - 1;
+    for (int64_t i = 0; i < n; i++, to += TILE_PAIRS) {
+        Count l = count_from(lane + i, f->lanes), c = count_from(first, f->terms);
+        const uint32_t *row = from + dot(&l, f->lane);
+        for (int64_t k = 0, run; k < pairs; k += run, count_on(&c, f->terms, run)) {
+            run = least(f->terms[last] - c.digit[last], least(pairs - k, TILE_PAIRS - k % TILE_PAIRS));
+            memcpy(to + k / TILE_PAIRS * PANEL_TILE + k % TILE_PAIRS, row + dot(&c, f->term),
+                   (size_t)run * sizeof *to);
+        }
+    }
+}
+
+/* Pairs of PANEL_ROWS lanes each, as rows of pairs. */
+PAIRS_ISA static void tile_columns(const float *from, int64_t pairs, float *to)
+{
+    for (int64_t k = 0; k < pairs; k += TILE_PAIRS)
+        for (int64_t lane = 0; lane < PANEL_ROWS; lane += TILE_PAIRS) {
+            Words16 r[TILE_PAIRS];
+            UNROLL for (int t = 0; t < TILE_PAIRS; t++) r[t] =
+                *(const Words16 *)(const void *)(from + (k + t) * PANEL_ROWS + lane);
+            TRANSPOSE(Words16, r, TILE_PAIRS, ALL_16)
+            UNROLL for (int t = 0; t < TILE_PAIRS; t++) *
+                (Words16 *)(void *)(to + k * PANEL_ROWS + (lane + t) * TILE_PAIRS) = r[t];
+        }
+}
+
+void pack_tiles(const Factor *f, const Factor *joined, const void *at, int64_t lane, int64_t n, int64_t first,
+                int64_t terms, float *to, float *room, float *widened)
+{
+    int64_t pairs = (terms + 1) / 2, whole = round_up(pairs, TILE_PAIRS);
+    for (int64_t i = 0; i < n; i += PANEL_ROWS, to += PANEL_ROWS * whole) {
+        int64_t lanes = least(PANEL_ROWS, n - i);
+        if (joined) {
+            if (lanes < PANEL_ROWS || pairs < whole)
+                memset(to, 0, (size_t)(PANEL_ROWS * whole) * sizeof *to);
+            tile_rows(joined, at, lane + i, lanes, first / 2, pairs, (uint32_t *)(void *)to);
+        } else {
+            pack_pairs(f, at, lane + i, lanes, PANEL_ROWS, first, terms, room, widened);
+            memset(room + pairs * PANEL_ROWS, 0, (size_t)((whole - pairs) * PANEL_ROWS) * sizeof *room);
+            tile_columns(room, whole, to);
         }
     }
 }

@@ -40,6 +40,12 @@ PackFn *pack_function(DType dt, int vector);
 void pack_pairs(const Factor *f, const void *at, int64_t lane, int64_t n, int width, int64_t first,
                 int64_t terms, float *to, float *widened);
 
+/* The same as tiles hold them: panels of PANEL_ROWS lanes, of TILE_PAIRS pairs one lane behind the other;
+ * what is missing of lanes and of the last pairs is 0.  joined: of elements of 32 bits, NULL: the terms of f
+ * do not lie in pairs.  room: for PANEL_ROWS * TILE_PAIRS * ceil(terms / 2 / TILE_PAIRS) elements. */
+void pack_tiles(const Factor *f, const Factor *joined, const void *at, int64_t lane, int64_t n, int64_t first,
+                int64_t terms, float *to, float *room, float *widened);
+
 /* Whether two terms of a factor of 16-bit elements always lie together; then it has elements of 32 bits. */
 bool pack_joins(const Factor *f, Factor *joined);
 

@@ -6,7 +6,12 @@
 #include <immintrin.h>
 #endif
 
-enum { VECTORS = 2 /* of a row */ };
+enum {
+    VECTORS = 2, /* of a row */
+    FEW_ROWS = 4,
+    TILE_ROWS = 16,
+    TILE = TILE_ROWS * TILE_PAIRS
+};
 
 /* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  The result is
  * fetched from memory meanwhile.  STORE puts a vector of a row's sums there, with what is added to them. */
@@ -51,25 +56,131 @@ VECTORS_OF(16)
 
 #define PANELS(name, isa, lanes, WIDTH, ADD_PRODUCT)                                                         \
     PANEL(name, isa, lanes, WIDTH, WIDTH, ADD_PRODUCT, float, bool, STORE_FLOATS)                            \
-    PANEL(name##_few, isa, lanes, WIDTH, FEW_PANEL_ROWS, ADD_PRODUCT, float, bool, STORE_FLOATS)             \
+    PANEL(name##_few, isa, lanes, WIDTH, FEW_ROWS, ADD_PRODUCT, float, bool, STORE_FLOATS)                   \
     PANEL(name##_bf16, isa, lanes, WIDTH, WIDTH, ADD_PRODUCT, uint16_t, const float *, STORE_BF16)           \
-    PANEL(name##_few_bf16, isa, lanes, WIDTH, FEW_PANEL_ROWS, ADD_PRODUCT, uint16_t, const float *,          \
-          STORE_BF16)                                                                                        \
-    static const Panel name##s = {name,           name##_few, name##_bf16,                                  \
-                                  name##_few_bf16, WIDTH,      VECTORS * lanes};
+    PANEL(name##_few_bf16, isa, lanes, WIDTH, FEW_ROWS, ADD_PRODUCT, uint16_t, const float *, STORE_BF16)    \
+    static const Panel name##s = {name,  name##_few, name##_bf16,     name##_few_bf16,                       \
+                                  WIDTH, FEW_ROWS,   VECTORS * lanes, PANEL_FLOATS};
 
 PANELS(panel_16, , 4, 6, ADD_PRODUCT)
 #ifdef __x86_64__
 PANELS(panel_32, __attribute__((target("avx2,fma"))), 8, 6, ADD_PRODUCT)
 PANELS(panel_64, __attribute__((target("avx512f"))), 16, 12, ADD_PRODUCT)
 PANELS(panel_pairs, __attribute__((target("avx512f,avx512bf16"))), 16, 12, ADD_PAIRS)
+
+/* ---- tiles (AMX) --------------------------------------------------------------------------------- */
+
+#define TILES __attribute__((target("avx512f,amx-tile,amx-bf16")))
+/* GCC 12's tile instructions do not say that they read memory. */
+#define WRITTEN __asm__ volatile("" ::: "memory")
+
+TILES static void begin_tiles(void)
+{
+    static const struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } shape = {
+        .palette = 1,
+        .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+        .rows = {TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS}};
+    _tile_loadconfig(&shape);
+}
+
+TILES static void end_tiles(void) { _tile_release(); }
+
+/* Two tiles of columns; of rows two, or one. */
+__attribute__((always_inline)) TILES static inline void multiply_tiles(int64_t pairs, const float *a,
+                                                                       const float *b, int64_t every,
+                                                                       float *c, int64_t stride, bool add,
+                                                                       bool two)
+{
+    float *const low = c + TILE_ROWS * stride;
+    const int64_t row = stride * (int64_t)sizeof *c, b_row = every * (int64_t)sizeof *b;
+    WRITTEN;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (add) {
+        _tile_loadd(0, c, row);
+        _tile_loadd(1, c + TILE_ROWS, row);
+    }
+    if (add && two) {
+        _tile_loadd(2, low, row);
+        _tile_loadd(3, low + TILE_ROWS, row);
+    }
+    for (int64_t k = 0; k < pairs; k += TILE_PAIRS, a += 2 * TILE, b += TILE_PAIRS * every) {
+        _tile_loadd(4, a, TILE_PAIRS * sizeof *a);
+        _tile_loadd(6, b, b_row);
+        _tile_loadd(7, b + TILE_ROWS, b_row);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        if (two) {
+            _tile_loadd(5, a + TILE, TILE_PAIRS * sizeof *a);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    _tile_stored(0, c, row);
+    _tile_stored(1, c + TILE_ROWS, row);
+    if (two) {
+        _tile_stored(2, low, row);
+        _tile_stored(3, low + TILE_ROWS, row);
+    }
+    WRITTEN;
+}
+
+#define TILE_PANEL(name, two)                                                                                \
+    TILES static void name(int64_t terms, const float *a, const float *b, int64_t every, float *c,           \
+                           int64_t stride, bool add)                                                         \
+    {                                                                                                        \
+        multiply_tiles(terms, a, b, every, c, stride, add, two);                                             \
+    }                                                                                                        \
+    __attribute__((no_sanitize("address", "undefined")))                                                     \
+    TILES static void name##_bf16(int64_t terms, const float *a, const float *b, int64_t every, uint16_t *c, \
+                                  int64_t stride, const float *bias)                                         \
+    {                                                                                                        \
+        float sum[PANEL_ROWS][2 * TILE_ROWS];                                                                \
+        multiply_tiles(terms, a, b, every, sum[0], 2 * TILE_ROWS, false, two);                               \
+        for (int i = 0; i < (two ? 2 * TILE_ROWS : TILE_ROWS); i++)                                          \
+            for (int v = 0; v < VECTORS; v++)                                                                \
+                STORE_BF16(c + i * stride + v * 16, *(const Floats16 *)(const void *)(sum[i] + v * 16),      \
+                           bias, i, 16);                                                                     \
+    }
+TILE_PANEL(panel_tiles, true)
+TILE_PANEL(panel_tiles_few, false)
+
+static const Panel tiles = {panel_tiles,   panel_tiles_few, panel_tiles_bf16, panel_tiles_few_bf16,
+                            2 * TILE_ROWS, TILE_ROWS,       2 * TILE_ROWS,    PANEL_TILES};
 #else
 #define panel_32s panel_16s
 #define panel_64s panel_16s
 #define panel_pairss panel_16s
+#define tiles panel_16s
+static void begin_tiles(void) {}
+static void end_tiles(void) {}
 #endif
 
-Panel panel_of(int vector, bool pairs)
+Panel panel_of(int vector, PanelKind kind)
 {
-    return pairs ? panel_pairss : vector == 64 ? panel_64s : vector == 32 ? panel_32s : panel_16s;
+    Panel p = kind == PANEL_TILES   ? tiles
+              : kind == PANEL_PAIRS ? panel_pairss
+              : vector == 64        ? panel_64s
+              : vector == 32        ? panel_32s
+                                    : panel_16s;
+    p.kind = kind;
+    return p;
+}
+
+void panel_begin(const Panel *p)
+{
+    if (p->kind == PANEL_TILES)
+        begin_tiles();
+}
+
+void panel_end(const Panel *p)
+{
+    if (p->kind == PANEL_TILES)
+        end_tiles();
 }

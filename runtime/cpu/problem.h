@@ -4,6 +4,7 @@
 #define CKC_PROBLEM_H
 
 #include "onednn.h"
+#include "panel.h"
 
 enum { SRC, WEIGHTS, BIAS, DST, SLOTS, LAYOUT_DIMS = 12 };
 
@@ -43,8 +44,8 @@ int64_t problem_part_stride(const Problem *p, int slot);
 typedef struct Product Product;
 
 /* NULL: p->choice is Winograd's algorithm, which is not for this one.  vector: bytes, 16, 32 (with FMA) or 64
- * (AVX-512).  pairs: of bf16 are multiplied at once (AVX512_BF16). */
-Product *product_make(const Problem *p, int vector, bool pairs, int threads);
+ * (AVX-512).  of_bf16: how their factors are multiplied, as pairs (AVX512_BF16) or tiles (AMX). */
+Product *product_make(const Problem *p, int vector, PanelKind of_bf16, int threads);
 void product_free(Product *p); /* NULL is fine */
 int64_t product_scratch(const Product *p); /* bytes */
 /* at: the tensors by slot.  add: to what is there; a bias is added in any case. */

@@ -11,8 +11,8 @@
  *
  * Elements of 16 bits are widened as they are packed; a result of 16 bits is summed in scratch, in f32, but
  * one of bf16 whose terms are all in one block is rounded in registers.  Where the processor multiplies pairs
- * of bf16 as fast as one f32, panels hold two terms in each 32 bits.  Images with few positions stand side by
- * side, so that panels are full. */
+ * of bf16 as fast as one f32, or tiles of them, panels hold two terms in each 32 bits.  Images with few
+ * positions stand side by side, so that panels are full. */
 #include "product_int.h"
 #include "element.h"
 #include "ir/mem.h"
@@ -62,14 +62,14 @@ static void set_blocks(Product *p, int64_t parts)
 {
     int64_t most_columns = BLOCK_COLUMNS / parts, most_rows = BLOCK_ROWS / parts;
     most_columns = most_columns < p->nr ? p->nr : most_columns;
-    most_rows = most_rows < LEAST_ROWS ? LEAST_ROWS : most_rows;
+    most_rows = round_up(most_rows < LEAST_ROWS ? LEAST_ROWS : most_rows, p->mr);
     int inner = 0;
     while (inner + 1 < BATCH && p->batch[inner + 1])
         inner++;
     int64_t columns = round_up(p->columns, p->nr), rows = round_up(p->rows, p->mr) / p->mr;
     p->shared = p->batch[inner] && !p->step[0][inner] ? p->batch[inner] : 1;
     p->members = columns < most_columns ? least(p->shared, most_columns / columns) : 1;
-    p->block_terms = least(p->terms, p->pairs ? 2 * BLOCK_TERMS : BLOCK_TERMS);
+    p->block_terms = least(p->terms, p->kind == PANEL_FLOATS ? BLOCK_TERMS : 2 * BLOCK_TERMS);
     int64_t n = p->shared > 1 ? 1 : blocks_of_columns(p, rows, columns, most_columns);
     p->block_columns = least(round_up(ceil_div(columns, n), p->nr), most_columns);
     p->block_rows = least(rows * p->mr, most_rows);
@@ -92,23 +92,24 @@ static bool even(const int64_t step[BATCH])
 }
 
 /* offset: of the tensors of a phase, NULL: of all. */
-static Product *make_product(const Problem *q, const int64_t *offset, int vector, bool pairs, int threads)
+static Product *make_product(const Problem *q, const int64_t *offset, int vector, PanelKind of_bf16,
+                             int threads)
 {
     Product *p = mem_new(1, sizeof *p);
     p->threads = threads;
     p->is_phase = offset != NULL;
     p->vector = vector;
     p->in = q->slot[q->op == LIB_CONV_BWD_DATA ? DST : SRC].dt;
-    p->pairs = pairs && vector == 64 && p->in == DT_BF16;
-    p->panel = panel_of(vector, p->pairs);
+    p->kind = vector == 64 && p->in == DT_BF16 ? of_bf16 : PANEL_FLOATS;
+    p->panel = panel_of(vector, p->kind);
     p->mr = p->panel.rows;
     p->nr = p->panel.columns;
     product_describe(p, q);
     for (int i = 0; i < SLOTS && offset; i++)
         p->offset[i] = offset[i];
     p->in_panels = q->panels && p->in == DT_F32 && p->fb.lanes[DIGITS - 1] == p->nr;
-    p->joins[0] = p->pairs && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
-    p->joins[1] = p->pairs && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
+    p->joins[0] = p->kind != PANEL_FLOATS && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
+    p->joins[1] = p->kind != PANEL_FLOATS && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
     p->pack = pack_function(p->in, vector);
     p->pack_joined = pack_function(DT_F32, vector);
     p->narrow = narrow_function(p->out, vector);
@@ -119,7 +120,7 @@ static Product *make_product(const Problem *q, const int64_t *offset, int vector
 }
 
 /* Products of the phases, one behind the other. */
-static Product *make_phases(const Problem *q, int vector, bool pairs, int threads)
+static Product *make_phases(const Problem *q, int vector, PanelKind of_bf16, int threads)
 {
     int spatial = q->slot[SRC].rank - 2;
     int64_t phases = 1, made = 0;
@@ -136,7 +137,7 @@ static Product *make_phases(const Problem *q, int vector, bool pairs, int thread
         }
         if (!any)
             continue;
-        Product *p = make_product(&one, offset, vector, pairs, threads);
+        Product *p = make_product(&one, offset, vector, of_bf16, threads);
         p->next = first;
         first = p;
         made++;
@@ -157,7 +158,7 @@ static bool has_phases(const Problem *q)
     return phases > 1 && phases <= MOST_PHASES && !dilates;
 }
 
-Product *product_make(const Problem *q, int vector, bool pairs, int threads)
+Product *product_make(const Problem *q, int vector, PanelKind of_bf16, int threads)
 {
     bool winograd = q->choice == ONEDNN_WINOGRAD;
     Product *p = mem_new(1, sizeof *p);
@@ -169,8 +170,8 @@ Product *product_make(const Problem *q, int vector, bool pairs, int threads)
     free(p);
     if (winograd)
         return NULL;
-    p = has_phases(q) ? make_phases(q, vector, pairs, threads) : NULL;
-    return p ? p : make_product(q, NULL, vector, pairs, threads);
+    p = has_phases(q) ? make_phases(q, vector, of_bf16, threads) : NULL;
+    return p ? p : make_product(q, NULL, vector, of_bf16, threads);
 }
 
 void product_free(Product *p)
@@ -184,7 +185,20 @@ void product_free(Product *p)
 static bool in_scratch(const Product *p) { return p->is_phase || (dtype_is_half(p->out) && !p->rounds); }
 
 /* Of a panel, for each lane. */
-static int64_t panel_depth(const Product *p, int64_t terms) { return p->pairs ? (terms + 1) / 2 : terms; }
+static int64_t panel_depth(const Product *p, int64_t terms)
+{
+    int64_t pairs = (terms + 1) / 2;
+    return p->kind == PANEL_FLOATS ? terms : p->kind == PANEL_PAIRS ? pairs : round_up(pairs, TILE_PAIRS);
+}
+
+/* Of a panel that is not yet as it is multiplied. */
+static int64_t unpacked_floats(const Product *p)
+{
+    int64_t widened = p->block_terms * p->nr + PACK_SPARE;
+    return p->kind == PANEL_FLOATS  ? 0
+           : p->kind == PANEL_PAIRS ? widened
+                                    : widened + panel_depth(p, p->block_terms) * p->mr;
+}
 
 static int64_t thread_floats(const Product *p)
 {
@@ -192,9 +206,9 @@ static int64_t thread_floats(const Product *p)
         return depthwise_floats(&p->depthwise);
     int64_t columns = p->members * p->block_columns, packed = p->in_panels ? 0 : columns;
     int64_t result = p->rounds ? p->unit_rows : in_scratch(p) ? p->unit_rows * columns : 0;
-    int64_t widened = p->pairs ? p->block_terms * p->nr : 0;
-    return round_up(
-        panel_depth(p, p->block_terms) * (p->block_rows + packed) + PACK_SPARE + widened + result, 16);
+    return round_up(panel_depth(p, p->block_terms) * (p->block_rows + packed) + PACK_SPARE +
+                        unpacked_floats(p) + result,
+                    16);
 }
 
 int64_t product_scratch(const Product *p)
@@ -254,7 +268,7 @@ static void multiply_edge(const Product *p, int64_t terms, const float *a, const
                           int64_t row, int64_t rows, int64_t column, int64_t columns, bool add)
 {
     float whole[PANEL_ROWS * MAX_COLUMNS];
-    PanelFn *of = rows <= FEW_PANEL_ROWS ? p->panel.multiply_few : p->panel.multiply;
+    PanelFn *of = rows <= p->panel.few ? p->panel.multiply_few : p->panel.multiply;
     of(terms, a, b, p->nr, whole, p->nr, false);
     for (int64_t j = 0, n; j < columns; j += n) {
         Tile part = tile_at(p, to, row, column + j);
@@ -292,7 +306,7 @@ static void multiply(const Product *p, int64_t terms, const float *a, const floa
         for (int64_t i = 0; i < rows; i += p->mr) {
             const float *pa = a + i * terms;
             Tile tile = tile_at(p, to, row + i, j);
-            bool few = i + FEW_PANEL_ROWS == rows;
+            bool few = i + p->panel.few == rows;
             if ((few || i + p->mr <= rows) && p->nr <= least(tile.together, columns - j))
                 multiply_panels(p, terms, pa, b, &tile, few, add);
             else
@@ -383,16 +397,27 @@ static void store_sums(const Product *p, const Unit *u, const Member *m, const S
 
 /* Panels of n lanes of a factor. */
 static void pack(const Product *p, bool of_b, const char *at, int64_t lane, int64_t n, int64_t first,
-                 int64_t terms, float *to, float *widened)
+                 int64_t terms, float *to, float *room)
 {
-    const Factor *f = of_b ? &p->fb : &p->fa;
-    int width = of_b ? p->nr : p->mr;
-    if (!p->pairs)
-        p->pack(f, at, lane, n, width, first, terms, to);
-    else if (p->joins[of_b])
-        p->pack_joined(&p->joined[of_b], at, lane, n, width, first / 2, terms / 2, to);
-    else
-        pack_pairs(f, at, lane, n, width, first, terms, to, widened);
+    const Factor *f = of_b ? &p->fb : &p->fa, *joined = p->joins[of_b] ? &p->joined[of_b] : NULL;
+    int64_t width = of_b ? p->nr : p->mr, depth = panel_depth(p, terms), pairs = (terms + 1) / 2;
+    if (p->kind == PANEL_FLOATS) {
+        p->pack(f, at, lane, n, (int)width, first, terms, to);
+        return;
+    }
+    if (p->kind == PANEL_TILES && !of_b) {
+        pack_tiles(f, joined, at, lane, n, first, terms, to, room + p->block_terms * p->nr + PACK_SPARE,
+                   room);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += width, to += width * depth) {
+        int64_t lanes = least(width, n - i);
+        if (joined)
+            p->pack_joined(joined, at, lane + i, lanes, (int)width, first / 2, pairs, to);
+        else
+            pack_pairs(f, at, lane + i, lanes, (int)width, first, terms, to, room);
+        memset(to + width * pairs, 0, (size_t)(width * (depth - pairs)) * sizeof *to);
+    }
 }
 
 /* Where factor b lies in panels, from a column and a term on. */
@@ -408,27 +433,28 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
     Sums sums[BLOCK_COLUMNS];
     int64_t most = panel_depth(p, p->block_terms);
     float *b = scratch, *a = b + (p->in_panels ? 0 : most * p->members * p->block_columns);
-    float *widened = a + most * p->block_rows,
-          *c = widened + (p->pairs ? p->block_terms * p->nr : 0) + PACK_SPARE;
+    float *room = a + most * p->block_rows + PACK_SPARE, *c = room + unpacked_floats(p);
     for (int64_t i = 0; i < u.members; i++) {
         m[i] = product_member(p, at, u.member + i);
         sums[i] = open_sums(p, &u, &m[i], in_scratch(p) ? c + i * p->unit_rows * p->block_columns : c);
         fill_sums(p, &u, &m[i], &sums[i], add);
     }
+    panel_begin(&p->panel);
     for (int64_t k = 0; k < p->terms; k += p->block_terms) {
         int64_t terms = least(p->block_terms, p->terms - k), depth = panel_depth(p, terms);
         int64_t each = round_up(u.columns, p->nr) * depth, next = p->nr * (p->in_panels ? p->terms : depth);
         const float *panels = p->in_panels ? panels_in(p, &m[0], u.column, k) : b;
         for (int64_t i = 0; i < u.members && !p->in_panels; i++)
-            pack(p, true, m[i].b, u.column, u.columns, k, terms, b + i * each, widened);
+            pack(p, true, m[i].b, u.column, u.columns, k, terms, b + i * each, room);
         for (int64_t r = 0; r < u.rows; r += p->block_rows) {
             int64_t n = least(p->block_rows, u.rows - r);
-            pack(p, false, m[0].a, u.row + r, n, k, terms, a, widened);
+            pack(p, false, m[0].a, u.row + r, n, k, terms, a, room);
             for (int64_t i = 0; i < u.members; i++)
                 multiply(p, depth, a, panels + i * each, next, &sums[i], r, n, u.columns,
                          add || p->bias || k > 0);
         }
     }
+    panel_end(&p->panel);
     for (int64_t i = 0; i < u.members; i++)
         store_sums(p, &u, &m[i], &sums[i]);
 }

@@ -24,7 +24,8 @@ struct Product {
     int64_t cleared; /* bytes of the result that are 0 where no phase makes them */
     int64_t batch[BATCH], step[3][BATCH], nbatch; /* of a, b, c */
     bool bias, few, is_depthwise, is_winograd;
-    bool pairs, joins[2]; /* of a, b */
+    PanelKind kind;
+    bool joins[2]; /* of a, b: terms of bf16 lie in pairs */
     Factor joined[2];
     PackFn *pack_joined;
     Depthwise depthwise;

@@ -71,7 +71,7 @@ bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
     w->down = ceil_div(w->to.height, TILE);
     w->across = ceil_div(w->to.width, TILE);
     w->tiles = q->batch * w->down * w->across;
-    w->panel = panel_of(vector, false);
+    w->panel = panel_of(vector, PANEL_FLOATS);
     w->threads = threads;
     w->groups = GROUP_ROWS / w->panel.rows;
     (last ? winograd_last_cut : of_weights ? winograd_weights_cut : cut)(w);
