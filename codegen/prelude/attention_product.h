@@ -252,17 +252,44 @@ FN void AT(product)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, c
 #if A_PAIRS
 #define A_PAIR(low, high) ((uint32_t)(low) | (uint32_t)(high) << 16)
 
+/* 16 rows of 16 words, transposed. */
+FN void AT(transpose)(__m512i x[16])
+{
+    __m512i y[16];
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int k = 0; k < 2; k++) {
+            x[i + 2 * k] = _mm512_unpacklo_epi64(y[i + k], y[i + 2 + k]);
+            x[i + 2 * k + 1] = _mm512_unpackhi_epi64(y[i + k], y[i + 2 + k]);
+        }
+    for (int i = 0; i < 16; i += 8)
+        for (int k = 0; k < 4; k++) {
+            y[i + k] = _mm512_shuffle_i32x4(x[i + k], x[i + 4 + k], 0x88);
+            y[i + 4 + k] = _mm512_shuffle_i32x4(x[i + k], x[i + 4 + k], 0xdd);
+        }
+    for (int k = 0; k < 8; k++) {
+        x[k] = _mm512_shuffle_i32x4(y[k], y[k + 8], 0x88);
+        x[k + 8] = _mm512_shuffle_i32x4(y[k], y[k + 8], 0xdd);
+    }
+}
+
 /* t[A_DEPTH][A_R] = n rows of x, transposed, zeros behind them. */
 FN void AT(transposed)(A_F *t, const A_T *x, int64_t stride, int64_t n, REAL factor)
 {
     (void)factor; /* is of the scores */
-    for (int64_t i = n < A_R ? 0 : A_TERMS(A_SIZE) * A_R; i < A_DEPTH * A_R; i++)
-        t[i] = 0;
-    for (int64_t d = 0; d < A_SIZE; d += 2) {
-#pragma omp simd
-        for (int64_t r = 0; r < n; r++)
-            t[d / 2 * A_R + r] = A_PAIR(x[r * stride + d], d + 1 < A_SIZE ? x[r * stride + d + 1] : 0);
-    }
+    for (int64_t d = 0; d < A_SIZE; d += 32)
+        for (int64_t r = 0; r < A_R; r += 16) {
+            const __mmask32 mask = A_SIZE - d >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << (A_SIZE - d)) - 1;
+            __m512i w[16];
+            for (int i = 0; i < 16; i++)
+                w[i] = _mm512_maskz_loadu_epi16(r + i < n ? mask : 0, x + (r + i) * stride + d);
+            AT(transpose)(w);
+            for (int i = 0; i < 16 && d / 2 + i < A_DEPTH; i++)
+                _mm512_storeu_si512(t + (d / 2 + i) * A_R + r, w[i]);
+        }
 }
 
 /* n rows of x as a block of `whole` rows of pairs: as they lie, or in `room` with zeros around. */
@@ -320,28 +347,12 @@ FN const A_F *AT(by_columns)(A_F *room, const REAL *s, int64_t columns, int64_t 
 {
     for (int64_t c = 0; c < columns; c += 2 * A_SIDE)
         for (int64_t r = 0; r < rows; r += A_SIDE) {
-            __m512i x[16], y[16];
+            __m512i x[16];
             for (int i = 0; i < 16; i++)
                 x[i] = AT(two_columns)(s, c + 2 * i, columns, r);
-            for (int i = 0; i < 16; i += 2) {
-                y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-                y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-            }
-            for (int i = 0; i < 16; i += 4)
-                for (int k = 0; k < 2; k++) {
-                    x[i + 2 * k] = _mm512_unpacklo_epi64(y[i + k], y[i + 2 + k]);
-                    x[i + 2 * k + 1] = _mm512_unpackhi_epi64(y[i + k], y[i + 2 + k]);
-                }
-            for (int i = 0; i < 16; i += 8)
-                for (int k = 0; k < 4; k++) {
-                    y[i + k] = _mm512_shuffle_i32x4(x[i + k], x[i + 4 + k], 0x88);
-                    y[i + 4 + k] = _mm512_shuffle_i32x4(x[i + k], x[i + 4 + k], 0xdd);
-                }
-            for (int k = 0; k < 8; k++) {
-                A_F *to = room + (r + k) * A_S_ROW + c / 2;
-                _mm512_storeu_si512(to, _mm512_shuffle_i32x4(y[k], y[k + 8], 0x88));
-                _mm512_storeu_si512(to + 8 * A_S_ROW, _mm512_shuffle_i32x4(y[k], y[k + 8], 0xdd));
-            }
+            AT(transpose)(x);
+            for (int i = 0; i < 16; i++)
+                _mm512_storeu_si512(room + (r + i) * A_S_ROW + c / 2, x[i]);
         }
     return room;
 }

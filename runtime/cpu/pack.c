@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { LINE = 64 /* of a cache */, AHEAD = 16 /* terms */, DENSE_LANES = 48 };
+enum { LINE = 64 /* of a cache */, AHEAD = 16 /* terms */, DENSE_LANES = 48, PAIR_LANES = 128 };
 
 typedef struct {
     int64_t digit[DIGITS];
@@ -147,19 +147,11 @@ PAIRS_ISA static void pair_widened(const float *panel, int width, int64_t terms,
         pair[i] = from[i] >> 16;
 }
 
-/* A panel whose lanes lie together. */
-PAIRS_ISA static void pair_dense(const Factor *f, const uint16_t *from, int64_t lane, int width,
-                                 int64_t first, int64_t terms, float *to)
+/* Of some panels, whose lanes lie together, an even term and the odd one behind it, NULL: 0. */
+PAIRS_ISA static inline void pair_row(const uint16_t *even, const uint16_t *odd, int64_t panels, int width,
+                                      float *to, int64_t next)
 {
-    const int last = DIGITS - 1;
-    Count l = count_from(lane, f->lanes), c = count_from(first, f->terms);
-    from += dot(&l, f->lane);
-    for (int64_t k = 0; k < terms; k += 2, to += width) {
-        const uint16_t *even = from + dot(&c, f->term), *odd = NULL;
-        count_on(&c, f->terms, 1);
-        if (k + 1 < terms)
-            odd = c.digit[last] ? even + f->term[last] : from + dot(&c, f->term);
-        count_on(&c, f->terms, 1);
+    for (int64_t p = 0; p < panels; p++, even += width, odd += odd ? width : 0, to += next) {
         int i = 0;
         for (; i + 16 <= width; i += 16)
             join16(even + i, odd ? odd + i : NULL, to + i);
@@ -168,17 +160,53 @@ PAIRS_ISA static void pair_dense(const Factor *f, const uint16_t *from, int64_t 
     }
 }
 
+PAIRS_ISA static void pair_dense(const Factor *f, const uint16_t *from, int64_t lane, int64_t panels,
+                                 int width, int64_t first, int64_t terms, float *to, int64_t next)
+{
+    const int last = DIGITS - 1;
+    const int64_t step = f->term[last], line = LINE / (int64_t)sizeof *from;
+    Count l = count_from(lane, f->lanes), c = count_from(first, f->terms);
+    from += dot(&l, f->lane);
+    for (int64_t k = 0; k < terms;) {
+        const uint16_t *at = from + dot(&c, f->term), *odd = NULL;
+        int64_t t = 0, run = least(terms - k, f->terms[last] - c.digit[last]);
+        for (; t + 2 <= run; t += 2, at += 2 * step, to += width) {
+            for (int64_t i = 0; i < panels * width; i += line) {
+                __builtin_prefetch(at + AHEAD * step + i);
+                __builtin_prefetch(at + (AHEAD + 1) * step + i);
+            }
+            pair_row(at, at + step, panels, width, to, next);
+        }
+        k += run;
+        count_on(&c, f->terms, run);
+        if (t == run)
+            continue;
+        if (k < terms) { /* a pair of the last of this run and the first of the next */
+            odd = from + dot(&c, f->term);
+            count_on(&c, f->terms, 1);
+            k++;
+        }
+        pair_row(at, odd, panels, width, to, next);
+        to += width;
+    }
+}
+
 void pack_pairs(const Factor *f, const void *at, int64_t lane, int64_t n, int width, int64_t first,
-                int64_t terms, float *to, float *widened)
+                int64_t terms, int64_t depth, float *to, float *widened)
 {
     PackFn *pack = pack_function(DT_BF16, 64);
-    for (int64_t i = 0; i < n; i += width, to += width * ((terms + 1) / 2)) {
-        if (dense_lanes(f, lane + i, n - i) >= width) {
-            pair_dense(f, at, lane + i, width, first, terms, to);
+    int64_t pairs = (terms + 1) / 2, next = width * depth;
+    for (int64_t i = 0, panels; i < n; i += panels * width, to += panels * next) {
+        panels = dense_lanes(f, lane + i, least(n - i, PAIR_LANES)) / width;
+        if (panels > 0) {
+            pair_dense(f, at, lane + i, panels, width, first, terms, to, next);
         } else {
+            panels = 1;
             pack(f, at, lane + i, least(width, n - i), width, first, terms, widened);
             pair_widened(widened, width, terms, to);
         }
+        for (int64_t p = 0; p < panels; p++)
+            memset(to + p * next + width * pairs, 0, (size_t)(width * (depth - pairs)) * sizeof *to);
     }
 }
 
@@ -227,8 +255,7 @@ void pack_tiles(const Factor *f, const Factor *joined, const void *at, int64_t l
                 memset(to, 0, (size_t)(PANEL_ROWS * whole) * sizeof *to);
             tile_rows(joined, at, lane + i, lanes, first / 2, pairs, (uint32_t *)(void *)to);
         } else {
-            pack_pairs(f, at, lane + i, lanes, PANEL_ROWS, first, terms, room, widened);
-            memset(room + pairs * PANEL_ROWS, 0, (size_t)((whole - pairs) * PANEL_ROWS) * sizeof *room);
+            pack_pairs(f, at, lane + i, lanes, PANEL_ROWS, first, terms, whole, room, widened);
             tile_columns(room, whole, to);
         }
     }

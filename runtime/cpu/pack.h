@@ -35,10 +35,11 @@ typedef void PackFn(const Factor *f, const void *at, int64_t lane, int64_t n, in
 PackFn *pack_function(DType dt, int vector);
 
 /* Panels of two terms of bf16 in each 32 bits, the first in the low ones, for AVX-512; terms: of the factor,
- * of which a panel has half as many, rounded up.  widened: scratch for width * terms + PACK_SPARE elements.
+ * of which a panel has half as many, rounded up, and zeros behind them up to `depth`.  widened: scratch for
+ * width * terms + PACK_SPARE elements.
  */
 void pack_pairs(const Factor *f, const void *at, int64_t lane, int64_t n, int width, int64_t first,
-                int64_t terms, float *to, float *widened);
+                int64_t terms, int64_t depth, float *to, float *widened);
 
 /* The same as tiles hold them: panels of PANEL_ROWS lanes, of TILE_PAIRS pairs one lane behind the other;
  * what is missing of lanes and of the last pairs is 0.  joined: of elements of 32 bits, NULL: the terms of f

@@ -410,12 +410,12 @@ static void pack(const Product *p, bool of_b, const char *at, int64_t lane, int6
                    room);
         return;
     }
+    if (!joined) {
+        pack_pairs(f, at, lane, n, (int)width, first, terms, depth, to, room);
+        return;
+    }
     for (int64_t i = 0; i < n; i += width, to += width * depth) {
-        int64_t lanes = least(width, n - i);
-        if (joined)
-            p->pack_joined(joined, at, lane + i, lanes, (int)width, first / 2, pairs, to);
-        else
-            pack_pairs(f, at, lane + i, lanes, (int)width, first, terms, to, room);
+        p->pack_joined(joined, at, lane + i, least(width, n - i), (int)width, first / 2, pairs, to);
         memset(to + width * pairs, 0, (size_t)(width * (depth - pairs)) * sizeof *to);
     }
 }
