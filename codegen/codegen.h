@@ -118,8 +118,8 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
 /* Sources pasted in front of kernels, as lines ending with NULL (embedded at build time). */
 typedef const char *const Prelude[];
 extern Prelude prelude_philox, prelude_math, prelude_c, prelude_cuda, prelude_gather, prelude_tensor,
-    prelude_host, prelude_main, prelude_attention, prelude_attention_product, prelude_attention_tile,
-    prelude_attention_forward, prelude_attention_backward, prelude_conv, prelude_conv_tiles,
-    prelude_conv_direct, prelude_pool, prelude_wgmma;
+    prelude_host, prelude_main, prelude_attention, prelude_attention_product, prelude_tiles,
+    prelude_attention_tile, prelude_attention_forward, prelude_attention_backward, prelude_conv,
+    prelude_conv_tiles, prelude_conv_direct, prelude_pool, prelude_wgmma;
 
 #endif

@@ -21,6 +21,9 @@ void native_print(Writer *w, const Kernel *k, const char *name)
     text_real_type(w, k);
     attention_macros(w, k);
     text_define(w, "AT(name)", "%s_##name", name);
+    text_line(w, "#if BF16_TILES");
+    text_prelude(w->f, prelude_tiles);
+    text_line(w, "#endif");
     text_prelude(w->f, prelude_attention_product);
     text_prelude(w->f, prelude_attention);
     text_line(w, "void %s(void *const *op, const int64_t *key) { AT(run)(op, *key); }", name);

@@ -251,9 +251,9 @@ static void AT(run)(void *const *op, int64_t key)
         AT(Place) at = {.b = i / blocks / A_HEADS, .h = i / blocks % A_HEADS,
                         .r0 = i % blocks * A_R, .key = key};
         AT(set_rows)(&at);
-        AT(begin_tiles)();
+        A_BEGIN();
         AT(forward_rows)(op, at);
-        AT(end_tiles)();
+        A_END();
     }
 }
 #else
@@ -413,9 +413,9 @@ static void AT(run)(void *const *op, int64_t key)
 {
 #pragma omp parallel for schedule(dynamic)
     for (int64_t i = 0; i < A_BATCH * A_GROUPS; i++) {
-        AT(begin_tiles)();
+        A_BEGIN();
         AT(backward_head)(op, i / A_GROUPS, i % A_GROUPS, key);
-        AT(end_tiles)();
+        A_END();
     }
 }
 #else
@@ -476,9 +476,9 @@ static void AT(run)(void *const *op, int64_t key)
     const int64_t blocks = (A_BIAS_EXTENT_ROW + A_R - 1) / A_R, heads = A_BIAS_EXTENT_HEAD;
 #pragma omp parallel for schedule(dynamic)
     for (int64_t i = 0; i < A_BIAS_EXTENT_BATCH * heads * blocks; i++) {
-        AT(begin_tiles)();
+        A_BEGIN();
         AT(bias_part)(op, i / blocks / heads, i / blocks % heads, i % blocks * A_R, key);
-        AT(end_tiles)();
+        A_END();
     }
 }
 #endif

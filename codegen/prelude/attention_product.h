@@ -51,19 +51,25 @@
 #define A_TERMS(n) (n)
 #endif
 #undef A_TILED
+#undef A_BEGIN
+#undef A_END
 #undef A_STEP
 #undef A_S_ROW
 #undef A_PADDED
 #undef A_S_TERM
 #if A_PAIRS && BF16_TILES && defined(__AMX_BF16__)
 #define A_TILED 1
-#define A_SIDE 16            /* rows of a tile, and its columns or pairs */
-#define A_STEP 16            /* a product has a multiple of so many rows */
+#define A_BEGIN() tiles_begin()
+#define A_END() tiles_end()
+#define A_SIDE TILE_SIDE
+#define A_STEP A_SIDE        /* a product has a multiple of so many rows */
 #define A_S_ROW A_TERMS(A_C) /* from row to row of scores by columns, and from term to term */
 #define A_S_TERM 1
 #define A_PADDED(n) (((n) + A_SIDE - 1) / A_SIDE * A_SIDE)
 #else
 #define A_TILED 0
+#define A_BEGIN() (void)0
+#define A_END() (void)0
 #define A_STEP 8
 #define A_S_ROW 1
 #define A_S_TERM A_R
@@ -150,82 +156,18 @@ FN void AT(in_vectors)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka
 }
 
 #if A_TILED
-/* GCC 12's tile instructions do not say that they read memory. */
-#define A_WRITTEN __asm__ volatile("" ::: "memory")
-
-/* What the processor reads: eight tiles of 16 rows of 64 bytes. */
-FN void AT(begin_tiles)(void)
-{
-    static const struct {
-        uint8_t palette, start, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } shape = {
-        .palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&shape);
-}
-
-FN void AT(end_tiles)(void) { _tile_release(); }
-
-/* One or two tiles of rows, of columns; k a multiple of 16. */
-FN void AT(tiles)(REAL *c, int64_t nc, const A_F *a, int64_t ra, const A_F *b, int64_t nb, int64_t k, int add,
-                  int rows, int columns)
-{
-    REAL *const down = c + A_SIDE * nc;
-    const int64_t row = nc * (int64_t)sizeof *c, a_row = ra * (int64_t)sizeof *a,
-                  b_row = nb * (int64_t)sizeof *b;
-    A_WRITTEN;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    if (add) {
-        _tile_loadd(0, c, row);
-        if (columns > 1)
-            _tile_loadd(1, c + A_SIDE, row);
-        if (rows > 1)
-            _tile_loadd(2, down, row);
-        if (rows > 1 && columns > 1)
-            _tile_loadd(3, down + A_SIDE, row);
-    }
-    for (int64_t i = 0; i < k; i += A_SIDE) {
-        _tile_loadd(4, a + i, a_row);
-        _tile_loadd(6, b + i * nb, b_row);
-        _tile_dpbf16ps(0, 4, 6);
-        if (columns > 1) {
-            _tile_loadd(7, b + i * nb + A_SIDE, b_row);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if (rows > 1) {
-            _tile_loadd(5, a + A_SIDE * ra + i, a_row);
-            _tile_dpbf16ps(2, 5, 6);
-        }
-        if (rows > 1 && columns > 1)
-            _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, c, row);
-    if (columns > 1)
-        _tile_stored(1, c + A_SIDE, row);
-    if (rows > 1)
-        _tile_stored(2, down, row);
-    if (rows > 1 && columns > 1)
-        _tile_stored(3, down + A_SIDE, row);
-    A_WRITTEN;
-}
-
 /* One or two tiles of rows of all columns. */
 FN void AT(tile_rows)(REAL *c, int64_t nc, const A_F *a, int64_t ra, const A_F *b, int64_t nb, int64_t n,
-                      int64_t k, int add, int rows)
+                      int64_t k, int add, bool two)
 {
     int64_t j = 0;
     for (; j + 2 * A_SIDE <= n; j += 2 * A_SIDE)
-        AT(tiles)(c + j, nc, a, ra, b + j, nb, k, add, rows, 2);
+        tiles_multiply(k, a, 4 * ra, 4 * A_SIDE, 4 * A_SIDE * ra, b + j, 4 * nb, c + j, 4 * nc, add, two,
+                       true);
     if (j < n)
-        AT(tiles)(c + j, nc, a, ra, b + j, nb, k, add, rows, 1);
+        tiles_multiply(k, a, 4 * ra, 4 * A_SIDE, 4 * A_SIDE * ra, b + j, 4 * nb, c + j, 4 * nc, add, two,
+                       false);
 }
-#else
-FN void AT(begin_tiles)(void) {}
-FN void AT(end_tiles)(void) {}
 #endif
 
 /* c[m][n] = (add ? c : 0) + sum over k of a[m * ra + k * ka] * b[k * nb + n]; m a multiple of A_STEP,
@@ -237,9 +179,9 @@ FN void AT(product)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, c
 #if A_TILED /* whose terms follow each other */
     const int64_t whole = k / A_SIDE * A_SIDE;
     for (; whole && i + 2 * A_SIDE <= m; i += 2 * A_SIDE)
-        AT(tile_rows)(c + i * nc, nc, a + i * ra, ra, b, nb, n, whole, add, 2);
+        AT(tile_rows)(c + i * nc, nc, a + i * ra, ra, b, nb, n, whole, add, true);
     for (; whole && i + A_SIDE <= m; i += A_SIDE)
-        AT(tile_rows)(c + i * nc, nc, a + i * ra, ra, b, nb, n, whole, add, 1);
+        AT(tile_rows)(c + i * nc, nc, a + i * ra, ra, b, nb, n, whole, add, false);
     if (whole < k)
         AT(in_vectors)(c, nc, a + whole, ra, ka, b + whole * nb, nb, i, n, k - whole, 1);
 #endif

@@ -3,14 +3,13 @@
 #include "pack.h"
 
 #ifdef __x86_64__
+#include "codegen/prelude/tiles.h"
 #include <immintrin.h>
 #endif
 
 enum {
     VECTORS = 2, /* of a row */
     FEW_ROWS = 4,
-    TILE_ROWS = 16,
-    TILE = TILE_ROWS * TILE_PAIRS
 };
 
 /* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  The result is
@@ -70,80 +69,31 @@ PANELS(panel_pairs, __attribute__((target("avx512f,avx512bf16"))), 16, 12, ADD_P
 
 /* ---- tiles (AMX) --------------------------------------------------------------------------------- */
 
-#define TILES __attribute__((target("avx512f,amx-tile,amx-bf16")))
-/* GCC 12's tile instructions do not say that they read memory. */
-#define WRITTEN __asm__ volatile("" ::: "memory")
+TILES_ISA static void begin_tiles(void) { tiles_begin(); }
 
-TILES static void begin_tiles(void)
+TILES_ISA static void end_tiles(void) { tiles_end(); }
+
+/* A panel's tiles lie one behind the other, two of rows for each of pairs. */
+TILES void multiply_tiles(int64_t pairs, const float *a, const float *b, int64_t every, float *c,
+                          int64_t stride, bool add, bool two)
 {
-    static const struct {
-        uint8_t palette, start, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } shape = {
-        .palette = 1,
-        .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-        .rows = {TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS}};
-    _tile_loadconfig(&shape);
-}
-
-TILES static void end_tiles(void) { _tile_release(); }
-
-/* Two tiles of columns; of rows two, or one. */
-__attribute__((always_inline)) TILES static inline void multiply_tiles(int64_t pairs, const float *a,
-                                                                       const float *b, int64_t every,
-                                                                       float *c, int64_t stride, bool add,
-                                                                       bool two)
-{
-    float *const low = c + TILE_ROWS * stride;
-    const int64_t row = stride * (int64_t)sizeof *c, b_row = every * (int64_t)sizeof *b;
-    WRITTEN;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    if (add) {
-        _tile_loadd(0, c, row);
-        _tile_loadd(1, c + TILE_ROWS, row);
-    }
-    if (add && two) {
-        _tile_loadd(2, low, row);
-        _tile_loadd(3, low + TILE_ROWS, row);
-    }
-    for (int64_t k = 0; k < pairs; k += TILE_PAIRS, a += 2 * TILE, b += TILE_PAIRS * every) {
-        _tile_loadd(4, a, TILE_PAIRS * sizeof *a);
-        _tile_loadd(6, b, b_row);
-        _tile_loadd(7, b + TILE_ROWS, b_row);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        if (two) {
-            _tile_loadd(5, a + TILE, TILE_PAIRS * sizeof *a);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-    }
-    _tile_stored(0, c, row);
-    _tile_stored(1, c + TILE_ROWS, row);
-    if (two) {
-        _tile_stored(2, low, row);
-        _tile_stored(3, low + TILE_ROWS, row);
-    }
-    WRITTEN;
+    const int64_t tile = TILE_SIDE * 64, word = sizeof *c;
+    tiles_multiply(pairs, a, 64, 2 * tile, tile, b, every * word, c, stride * word, add, two, true);
 }
 
 #define TILE_PANEL(name, two)                                                                                \
-    TILES static void name(int64_t terms, const float *a, const float *b, int64_t every, float *c,           \
-                           int64_t stride, bool add)                                                         \
+    TILES_ISA static void name(int64_t terms, const float *a, const float *b, int64_t every, float *c,       \
+                               int64_t stride, bool add)                                                     \
     {                                                                                                        \
         multiply_tiles(terms, a, b, every, c, stride, add, two);                                             \
     }                                                                                                        \
     __attribute__((no_sanitize("address", "undefined")))                                                     \
-    TILES static void name##_bf16(int64_t terms, const float *a, const float *b, int64_t every, uint16_t *c, \
-                                  int64_t stride, const float *bias)                                         \
+    TILES_ISA static void name##_bf16(int64_t terms, const float *a, const float *b, int64_t every,          \
+                                      uint16_t *c, int64_t stride, const float *bias)                        \
     {                                                                                                        \
-        float sum[PANEL_ROWS][2 * TILE_ROWS];                                                                \
-        multiply_tiles(terms, a, b, every, sum[0], 2 * TILE_ROWS, false, two);                               \
-        for (int i = 0; i < (two ? 2 * TILE_ROWS : TILE_ROWS); i++)                                          \
+        float sum[PANEL_ROWS][2 * TILE_SIDE];                                                                \
+        multiply_tiles(terms, a, b, every, sum[0], 2 * TILE_SIDE, false, two);                               \
+        for (int i = 0; i < (two ? 2 * TILE_SIDE : TILE_SIDE); i++)                                          \
             for (int v = 0; v < VECTORS; v++)                                                                \
                 STORE_BF16(c + i * stride + v * 16, *(const Floats16 *)(const void *)(sum[i] + v * 16),      \
                            bias, i, 16);                                                                     \
@@ -152,7 +102,7 @@ TILE_PANEL(panel_tiles, true)
 TILE_PANEL(panel_tiles_few, false)
 
 static const Panel tiles = {panel_tiles,   panel_tiles_few, panel_tiles_bf16, panel_tiles_few_bf16,
-                            2 * TILE_ROWS, TILE_ROWS,       2 * TILE_ROWS,    PANEL_TILES};
+                            2 * TILE_SIDE, TILE_SIDE,       2 * TILE_SIDE,    PANEL_TILES};
 #else
 #define panel_32s panel_16s
 #define panel_64s panel_16s
