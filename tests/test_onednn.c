@@ -1,5 +1,6 @@
 /* test_onednn.c -- every choice of the library against plain loops in double precision, and the
  * same bits on every run. */
+#include "lib_cases.h"
 #include "lib_reference.h"
 #include "op_samples_int.h"
 #include "step.h"
@@ -13,37 +14,9 @@
 #include "runtime/cpu/cpu.h"
 #include "runtime/cpu/onednn.h"
 
-typedef struct {
-    LibOp op;
-    DType dt, out_dt;
-    bool ta, tb;
-    int ra, rb;
-    int64_t a[5], b[5]; /* matmul: as stored; conv: x, w of the forward operation */
-    int64_t strides[3], pads[6], dilations[3], group;
-    bool bias;
-} Case;
-
-static Tensor tensor_new(Type t)
-{
-    Tensor r = {t, calloc((size_t)type_count(&t) + 1, 8)};
-    ck_assert_ptr_nonnull(r.data);
-    return r;
-}
-
-static Tensor tensor_random(Type t, uint32_t seed)
-{
-    Tensor r = tensor_new(t);
-    for (int64_t i = 0; i < type_count(&t); i++) {
-        seed = seed * 1664525u + 1013904223u;
-        tensor_set_f(&r, i, (double)(seed >> 8) / (1 << 23) - 1);
-    }
-    return r;
-}
-
 /* ---- cases ------------------------------------------------------------------------ */
 
-#define CONV(type, rank) .op = LIB_CONV, .dt = type, .ra = rank, .rb = rank
-static const Case cases[] = {
+static const LibCase cases[] = {
     {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {7, 13}, .b = {13, 5}},
     {.op = LIB_MATMUL, .dt = DT_F32, .tb = true, .ra = 2, .rb = 2, .a = {64, 48}, .b = {80, 48}},
     {.op = LIB_MATMUL, .dt = DT_F32, .ta = true, .ra = 2, .rb = 2, .a = {48, 64}, .b = {48, 33}},
@@ -58,7 +31,13 @@ static const Case cases[] = {
     {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {13, 700}, .b = {700, 70}},
     {.op = LIB_MATMUL, .dt = DT_BF16, .ta = true, .ra = 2, .rb = 2, .a = {75, 29}, .b = {75, 64}},
     {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 3, .rb = 3, .a = {3, 7, 9}, .b = {3, 9, 33}},
-    {.op = LIB_MATMUL, .dt = DT_BF16, .out_dt = DT_F32, .tb = true, .ra = 3, .rb = 3, .a = {2, 17, 40},
+    {.op = LIB_MATMUL,
+     .dt = DT_BF16,
+     .out_dt = DT_F32,
+     .tb = true,
+     .ra = 3,
+     .rb = 3,
+     .a = {2, 17, 40},
      .b = {2, 19, 40}},
     {CONV(DT_F32, 4), .a = {2, 3, 9, 8}, .b = {5, 3, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true},
     {CONV(DT_F32, 4), .a = {2, 16, 14, 14}, .b = {32, 16, 3, 3}, .pads = {1, 1, 1, 1}},
@@ -103,54 +82,6 @@ static const Case cases[] = {
     {CONV(DT_F16, 4), .a = {2, 6, 9, 19}, .b = {6, 1, 3, 3}, .group = 6},
 };
 enum { NCASES = sizeof cases / sizeof *cases };
-
-static Ints ints_or(const int64_t *v, int n, int64_t otherwise)
-{
-    Ints r = {.n = n};
-    for (int i = 0; i < n; i++)
-        r.v[i] = v[i] ? v[i] : otherwise;
-    return r;
-}
-
-static void fill_matmul(DnnlDesc *d, const Case *c)
-{
-    Type a = type_make(c->dt, c->ra, c->a), b = type_make(c->dt, c->rb, c->b);
-    Type batch = {0}, other = b;
-    int64_t m = a.dim[a.rank - (c->ta ? 1 : 2)], n = b.dim[b.rank - (c->tb ? 2 : 1)];
-    batch = type_make(c->dt, a.rank - 2, a.dim);
-    other = type_make(c->dt, b.rank - 2, b.dim);
-    ck_assert(type_broadcast(&batch, &other));
-    d->of.in[0] = a;
-    d->of.in[1] = b;
-    d->of.out = type_make(c->out_dt ? c->out_dt : c->dt, batch.rank, batch.dim);
-    d->of.out.dim[d->of.out.rank++] = m;
-    d->of.out.dim[d->of.out.rank++] = n;
-    d->of.nin = 2;
-    d->of.matmul = (MatmulAttrs){.ta = c->ta, .tb = c->tb};
-}
-
-static void fill_conv(DnnlDesc *d, const Case *c, LibOp op)
-{
-    int sp = c->ra - 2;
-    d->of.conv = (ConvAttrs){.strides = ints_or(c->strides, sp, 1),
-                             .pads = ints_or(c->pads, 2 * sp, 0),
-                             .dilations = ints_or(c->dilations, sp, 1),
-                             .group = c->group ? c->group : 1};
-    Type x = type_make(c->dt, c->ra, c->a), w = type_make(c->dt, c->rb, c->b), y = x;
-    y.dim[1] = w.dim[0];
-    for (int k = 0; k < sp; k++)
-        y.dim[k + 2] = (x.dim[k + 2] + d->of.conv.pads.v[k] + d->of.conv.pads.v[k + sp] - 1 -
-                        (w.dim[k + 2] - 1) * d->of.conv.dilations.v[k]) /
-                           d->of.conv.strides.v[k] +
-                       1;
-    d->of.nin = op == LIB_CONV && c->bias ? 3 : 2;
-    d->of.in[2] = type_make(c->dt, 1, &w.dim[0]);
-    d->of.in[0] = op == LIB_CONV_BWD_DATA ? y : x;
-    d->of.in[1] = op == LIB_CONV_BWD_WEIGHTS ? y : w;
-    d->of.out = op == LIB_CONV ? y : op == LIB_CONV_BWD_DATA ? x : w;
-    if (op == LIB_CONV_BWD_WEIGHTS && c->out_dt)
-        d->of.out.dt = c->out_dt;
-}
 
 static void run_once(DnnlOp *op, const Tensor *t, Tensor *out)
 {
@@ -263,15 +194,15 @@ static int check_desc(DnnlDesc *d)
     return last < made ? last : made;
 }
 
-static void check_case(const Case *c)
+static void check_case(const LibCase *c)
 {
     LibOp last = c->op == LIB_MATMUL ? LIB_MATMUL : LIB_CONV_BWD_WEIGHTS;
     for (LibOp op = c->op; op <= last; op++) {
         DnnlDesc d = {.of.op = op};
         if (op == LIB_MATMUL)
-            fill_matmul(&d, c);
+            lib_case_matmul(&d, c);
         else
-            fill_conv(&d, c, op);
+            lib_case_conv(&d, c, op);
         int made = check_desc(&d);
         if (made == 0 && c->dt == DT_BF16 && !onednn_wide_bf16())
             skipped("no routines for 16-bit types on this processor: generated kernels run");
@@ -288,39 +219,46 @@ START_TEST(test_against_loops)
 END_TEST
 
 /* Tiles of bf16 (AMX), also of whole panels and of less. */
+static const LibCase in_tiles[] = {
+    {.op = LIB_MATMUL, .dt = DT_BF16, .ta = true, .ra = 2, .rb = 2, .a = {1030, 96}, .b = {1030, 128}},
+    {.op = LIB_MATMUL,
+     .dt = DT_BF16,
+     .out_dt = DT_F32,
+     .tb = true,
+     .ra = 2,
+     .rb = 2,
+     .a = {80, 1026},
+     .b = {47, 1026}},
+    {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {33, 31}, .b = {31, 32}},
+    /* gradients of weights: all in one block; images, rows of an image a block; windows of one to three taps
+     */
+    {CONV(DT_BF16, 4), .a = {2, 40, 9, 7}, .b = {50, 40, 3, 3}, .pads = {1, 1, 1, 1}},
+    {CONV(DT_BF16, 4), .out_dt = DT_F32, .a = {3, 16, 40, 49}, .b = {33, 16, 3, 3}, .pads = {0, 2, 2, 0}},
+    {CONV(DT_BF16, 4), .a = {1, 17, 65, 70}, .b = {20, 17, 2, 5}, .pads = {1, 3, 0, 2}, .dilations = {3, 1}},
+    {CONV(DT_BF16, 3), .out_dt = DT_F32, .a = {2, 32, 301}, .b = {16, 32, 7}, .pads = {3, 3}},
+};
+
 START_TEST(tiles_against_loops)
 {
-    static const Case more[] = {
-        {.op = LIB_MATMUL, .dt = DT_BF16, .ta = true, .ra = 2, .rb = 2, .a = {1030, 96}, .b = {1030, 128}},
-        {.op = LIB_MATMUL,
-         .dt = DT_BF16,
-         .out_dt = DT_F32,
-         .tb = true,
-         .ra = 2,
-         .rb = 2,
-         .a = {80, 1026},
-         .b = {47, 1026}},
-        {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {33, 31}, .b = {31, 32}},
-    };
+    const int n = sizeof in_tiles / sizeof *in_tiles;
     if (!use_isa(TEST_AMX))
         return;
-    const int n = sizeof more / sizeof *more;
     for (int i = 0; i < n + NCASES; i++)
         if (i < n || cases[i - n].dt == DT_BF16)
-            check_case(i < n ? &more[i] : &cases[i - n]);
+            check_case(i < n ? &in_tiles[i] : &cases[i - n]);
 }
 END_TEST
 
 /* Five images, two at a time: the fourth is made twice. */
 START_TEST(test_pieces)
 {
-    Case c = cases[_i % NCASES];
+    LibCase c = cases[_i % NCASES];
     if (!use_isa(_i / NCASES))
         return;
     c.a[0] = 5;
     for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA && c.op == LIB_CONV; op++) {
         DnnlDesc d = {.of.op = op, .images = 2};
-        fill_conv(&d, &c, op);
+        lib_case_conv(&d, &c, op);
         check_desc(&d);
     }
 }
@@ -367,7 +305,7 @@ static int compare_parts(DnnlDesc *d)
     return made;
 }
 
-static const Case shapes[] = {
+static const LibCase shapes[] = {
     {.a = {3, 64, 14, 14}, .b = {64, 64, 3, 3}, .pads = {1, 1, 1, 1}},
     {.a = {4, 32, 9, 9}, .b = {96, 32, 3, 3}, .pads = {1, 1, 1, 1}, .strides = {2, 2}, .bias = true},
     {.a = {2, 128, 7, 7}, .b = {256, 128, 3, 3}, .pads = {1, 1, 1, 1}},
@@ -382,7 +320,7 @@ enum { NSHAPES = sizeof shapes / sizeof *shapes };
 /* A result made in parts of its channels, a few images at a time or all at once. */
 START_TEST(parts_have_the_same_bits)
 {
-    Case c = shapes[_i % NSHAPES];
+    LibCase c = shapes[_i % NSHAPES];
     int made = 0;
     if (!use_isa(_i / NSHAPES))
         return;
@@ -391,7 +329,7 @@ START_TEST(parts_have_the_same_bits)
     for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++)
         for (int64_t images = 0; images <= 2; images += 2) {
             DnnlDesc d = {.of.op = op, .images = images, .choice = ONEDNN_BLOCKED}, last;
-            fill_conv(&d, &c, op);
+            lib_case_conv(&d, &c, op);
             made += compare_parts(&d);
             last = on_last(d);
             last.choice = ONEDNN_PLAIN;
@@ -404,7 +342,7 @@ END_TEST
 /* What a plan may take for another, of sums long enough for the library to cut. */
 START_TEST(candidates_have_the_same_bits)
 {
-    Case c = {CONV(DT_F32, 4), .a = {4, 512, 3, 3}, .b = {256, 512, 3, 3}, .pads = {1, 1, 1, 1}};
+    LibCase c = {CONV(DT_F32, 4), .a = {4, 512, 3, 3}, .b = {256, 512, 3, 3}, .pads = {1, 1, 1, 1}};
     c.dt = _i % 2 ? DT_BF16 : DT_F32;
     if (!use_isa(_i / 2))
         return;
@@ -412,7 +350,7 @@ START_TEST(candidates_have_the_same_bits)
         DnnlDesc rows = {.of.op = op, .choice = ONEDNN_PLAIN};
         Diag diag = {0};
         StepCost cost;
-        fill_conv(&rows, &c, op);
+        lib_case_conv(&rows, &c, op);
         DnnlDesc d = on_last(rows);
         DnnlOp *whole = onednn_make(&d, &diag);
         if (!whole)
@@ -433,29 +371,61 @@ START_TEST(candidates_have_the_same_bits)
 }
 END_TEST
 
+/* The first rows of a gradient of weights are made as all of them are. */
+static void check_rows(DnnlDesc *d, const Tensor *whole)
+{
+    Tensor t[2], out;
+    Diag diag = {0};
+    for (int i = 0; i < 2; i++)
+        t[i] = tensor_random(d->of.in[i], 17u + (uint32_t)i);
+    d->of.rows = (d->of.out.dim[0] + 1) / 2;
+    out = tensor_new(d->of.out);
+    DnnlOp *op = onednn_make(d, &diag);
+    ck_assert_ptr_nonnull(op);
+    run_once(op, t, &out);
+    ck_assert_mem_eq(whole->data, out.data, (size_t)(type_bytes(&d->of.out) / d->of.out.dim[0] * d->of.rows));
+    onednn_free(op);
+    free(out.data);
+    for (int i = 0; i < 2; i++)
+        free(t[i].data);
+}
+
 /* Our products: any blocks, any number of threads. */
+static void check_blocks(const LibCase *c, LibOp op)
+{
+    DnnlDesc d = {.of.op = op, .choice = ONEDNN_OWN};
+    Tensor two, three;
+    if (op == LIB_MATMUL)
+        lib_case_matmul(&d, c);
+    else
+        lib_case_conv(&d, c, op);
+    ck_assert_int_eq(compare_parts(&d), 4);
+    omp_set_num_threads(2);
+    ck_assert(result_of(&d, 0, &two));
+    omp_set_num_threads(3);
+    ck_assert(result_of(&d, 0, &three));
+    ck_assert_mem_eq(two.data, three.data, (size_t)type_bytes(&d.of.out));
+    if (op == LIB_CONV_BWD_WEIGHTS && d.of.conv.group == 1)
+        check_rows(&d, &two);
+    free(two.data);
+    free(three.data);
+}
+
 START_TEST(blocks_and_threads_have_the_same_bits)
 {
-    const Case *c = &cases[_i % NCASES];
-    if (!use_isa(_i / NCASES))
+    const LibCase *c = &cases[_i % NCASES];
+    for (LibOp op = c->op; op <= LIB_CONV_BWD_WEIGHTS && use_isa(_i / NCASES); op++)
+        if (op == c->op || c->op == LIB_CONV)
+            check_blocks(c, op);
+}
+END_TEST
+
+START_TEST(blocks_of_tiles_have_the_same_bits)
+{
+    if (!use_isa(TEST_AMX))
         return;
-    LibOp last = c->op == LIB_MATMUL ? LIB_MATMUL : LIB_CONV_BWD_WEIGHTS;
-    for (LibOp op = c->op; op <= last; op++) {
-        DnnlDesc d = {.of.op = op, .choice = ONEDNN_OWN};
-        if (op == LIB_MATMUL)
-            fill_matmul(&d, c);
-        else
-            fill_conv(&d, c, op);
-        ck_assert_int_eq(compare_parts(&d), 4);
-        Tensor two, three;
-        omp_set_num_threads(2);
-        ck_assert(result_of(&d, 0, &two));
-        omp_set_num_threads(3);
-        ck_assert(result_of(&d, 0, &three));
-        ck_assert_mem_eq(two.data, three.data, (size_t)type_bytes(&d.of.out));
-        free(two.data);
-        free(three.data);
-    }
+    for (size_t i = 0; i < sizeof in_tiles / sizeof *in_tiles; i++)
+        check_blocks(&in_tiles[i], in_tiles[i].op == LIB_CONV ? LIB_CONV_BWD_WEIGHTS : LIB_MATMUL);
 }
 END_TEST
 
@@ -489,7 +459,7 @@ static void check_tiles(DnnlDesc *d)
 /* Fewer tiles than channels; more, in two blocks. */
 START_TEST(tiles_have_the_same_bits)
 {
-    Case c = shapes[0];
+    LibCase c = shapes[0];
     if (!use_isa(_i))
         return;
     int64_t few = 3, many = onednn_vector_bytes() == 64 ? 18 : 9;
@@ -498,7 +468,7 @@ START_TEST(tiles_have_the_same_bits)
     for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_WEIGHTS; op++)
         for (c.a[0] = few; c.a[0] <= many; c.a[0] += many - few) {
             DnnlDesc d = {.of.op = op}, last;
-            fill_conv(&d, &c, op);
+            lib_case_conv(&d, &c, op);
             if (op == LIB_CONV_BWD_WEIGHTS && c.a[0] == many)
                 check_desc(&d);
             last = on_last(d);
@@ -512,161 +482,14 @@ END_TEST
 /* Fewer tiles than channels, but more than their products have room for, or than are summed in registers. */
 START_TEST(tiles_in_chunks)
 {
-    Case c = {CONV(DT_F32, 4), .a = {1, 8, 41, 35}, .b = {120, 8, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true};
+    LibCase c = {CONV(DT_F32, 4), .a = {1, 8, 41, 35}, .b = {120, 8, 3, 3}, .pads = {1, 1, 1, 1},
+                 .bias = true};
     static const LibOp ops[] = {LIB_CONV, LIB_CONV_BWD_WEIGHTS};
     for (int i = 0; i < 2 && use_isa(_i); i++) {
         DnnlDesc d = {.of.op = ops[i]};
-        fill_conv(&d, &c, ops[i]);
+        lib_case_conv(&d, &c, ops[i]);
         ck_assert_int_gt(check_desc(&d), 0);
     }
-}
-END_TEST
-
-static int64_t scratch_bytes(DnnlDesc *d, int64_t images)
-{
-    Diag diag = {0};
-    d->images = images;
-    d->choice = ONEDNN_BLOCKED;
-    DnnlOp *op = onednn_make(d, &diag);
-    ck_assert_ptr_nonnull(op);
-    int64_t bytes = onednn_scratch_bytes(op);
-    onednn_free(op);
-    return bytes;
-}
-
-/* Scratch of the rule is that of so many images, where there are routines both ways. */
-START_TEST(test_rule)
-{
-    if (!use_isa(1))
-        return;
-    static const struct {
-        Case c;
-        int64_t images;
-    } t[] = {
-        {{.a = {8, 32, 256, 256}, .b = {32, 32, 3, 3}}, 1},  /* an image is a piece */
-        {{.a = {32, 64, 56, 56}, .b = {64, 64, 3, 3}}, 4},   /* not 3: they would not divide 32 */
-        {{.a = {31, 64, 56, 56}, .b = {64, 64, 3, 3}}, 4},   /* one image twice */
-        {{.a = {7, 64, 56, 56}, .b = {64, 64, 3, 3}}, 7},    /* one of seven twice is too much */
-        {{.a = {32, 512, 7, 7}, .b = {512, 512, 3, 3}}, 32}, /* large weights */
-    };
-    for (size_t i = 0; i < sizeof t / sizeof *t; i++)
-        for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++) {
-            Case c = t[i].c;
-            DnnlDesc d = {.of.op = op};
-            c.dt = DT_F32;
-            c.ra = c.rb = 4;
-            fill_conv(&d, &c, op);
-            ck_assert_int_eq(scratch_bytes(&d, 0), scratch_bytes(&d, t[i].images));
-        }
-}
-END_TEST
-
-/* Of products: the library's, unless rows of the second factor are whole pages apart, but no power of two. */
-START_TEST(products_that_are_ours)
-{
-    static const Case c[] = {{.ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 768}},
-                             {.ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 4096}},
-                             {.ra = 2, .rb = 2, .a = {32, 64}, .b = {3072, 64}, .tb = true},
-                             {.ra = 2, .rb = 2, .a = {32, 64}, .b = {64, 3072}},
-                             {.ra = 2, .rb = 2, .a = {64, 32}, .b = {64, 5120}, .ta = true},
-                             {.ra = 2, .rb = 2, .a = {8, 64}, .b = {64, 3072}}};
-    static const DnnlChoice want[] = {ONEDNN_PLAIN, ONEDNN_PLAIN, ONEDNN_PLAIN,
-                                      ONEDNN_OWN,   ONEDNN_OWN,   ONEDNN_PLAIN};
-    if (!use_isa(2))
-        return;
-    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        Case f32 = c[i];
-        Diag d = {0};
-        DnnlDesc desc = {.of.op = LIB_MATMUL};
-        f32.dt = DT_F32;
-        fill_matmul(&desc, &f32);
-        DnnlOp *op = choose_routine(&desc, &d);
-        ck_assert(op && desc.choice == want[i]);
-        onednn_free(op);
-    }
-}
-END_TEST
-
-/* Without AVX-512: depthwise ones, and all of 16 bits, which the library reorders one element at a time. */
-START_TEST(convolutions_that_are_ours)
-{
-    static const struct {
-        Case c;
-        DnnlChoice want;
-    } t[] = {
-        {{.dt = DT_F32, .a = {2, 32, 28, 28}, .b = {32, 32, 3, 3}}, ONEDNN_BLOCKED},
-        {{.dt = DT_BF16, .a = {2, 16, 9, 9}, .b = {16, 16, 3, 3}}, ONEDNN_OWN},
-        {{.dt = DT_F32, .a = {2, 16, 9, 9}, .b = {16, 1, 3, 3}, .group = 16, .strides = {2, 2}}, ONEDNN_OWN},
-    };
-    if (!use_isa(1))
-        return;
-    for (size_t i = 0; i < sizeof t / sizeof *t; i++)
-        for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++) {
-            Case c = t[i].c;
-            Diag d = {0};
-            DnnlDesc desc = {.of.op = op};
-            c.ra = c.rb = 4;
-            fill_conv(&desc, &c, op);
-            DnnlOp *made = choose_routine(&desc, &d);
-            ck_assert(made && desc.choice == t[i].want);
-            onednn_free(made);
-        }
-}
-END_TEST
-
-/* Of 16-bit factors the library makes them, too. */
-START_TEST(weight_gradients_in_f32)
-{
-    static const Case c = {.dt = DT_BF16,
-                           .out_dt = DT_F32,
-                           .ra = 4,
-                           .rb = 4,
-                           .a = {2, 16, 9, 14},
-                           .b = {32, 16, 3, 3},
-                           .pads = {1, 1, 1, 1}};
-    DnnlDesc desc = {.choice = ONEDNN_BLOCKED};
-    Diag d = {0};
-    if (!onednn_wide_bf16())
-        return skipped("no routines for 16-bit types on this processor: generated kernels run");
-    desc.of.op = LIB_CONV_BWD_WEIGHTS;
-    fill_conv(&desc, &c, LIB_CONV_BWD_WEIGHTS);
-    ck_assert_int_eq(desc.of.out.dt, DT_F32);
-    DnnlOp *op = onednn_make(&desc, &d);
-    ck_assert_ptr_nonnull(op);
-    onednn_free(op);
-}
-END_TEST
-
-START_TEST(test_unsupported)
-{
-    static const Case refused[] = {
-        {.op = LIB_MATMUL, .dt = DT_F64, .ra = 2, .rb = 2, .a = {2, 3}, .b = {3, 2}},
-        {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {2, 0}, .b = {0, 2}},
-    };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        DnnlDesc d = {.of.op = LIB_MATMUL};
-        Diag diag = {0};
-        fill_matmul(&d, &refused[i]);
-        ck_assert_ptr_null(onednn_make(&d, &diag));
-        ck_assert(!diag.failed);
-    }
-}
-END_TEST
-
-/* Schedules have it as text. */
-START_TEST(choices_are_text)
-{
-    for (int choice = 0; choice < ONEDNN_CHOICES; choice++)
-        for (int64_t parts = 1; parts <= ONEDNN_MAX_PARTS; parts *= 2) {
-            DnnlDesc d = {.parts = parts > 1 ? parts : 0, .choice = (DnnlChoice)choice}, again = {0};
-            ck_assert(onednn_choice_parse(&again, onednn_choice_text(&d)));
-            ck_assert_int_eq(again.choice, d.choice);
-            ck_assert_int_eq(again.parts, d.parts);
-        }
-    ck_assert_str_eq(onednn_choice_text(&(DnnlDesc){.parts = 4, .choice = ONEDNN_OWN}), "own/4");
-    static const char *const none[] = {"", "wave", "own/", "own/3", "own/32", "OWN", "own/4 ", "/4"};
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        ck_assert(!onednn_choice_parse(&(DnnlDesc){0}, none[i]));
 }
 END_TEST
 
@@ -680,14 +503,9 @@ Suite *suite_onednn(void)
     tcase_add_loop_test(tc, parts_have_the_same_bits, 0, NSHAPES * TEST_ISAS);
     tcase_add_loop_test(tc, candidates_have_the_same_bits, 0, 2 * TEST_ISAS);
     tcase_add_loop_test(tc, blocks_and_threads_have_the_same_bits, 0, NCASES * TEST_ISAS);
+    tcase_add_test(tc, blocks_of_tiles_have_the_same_bits);
     tcase_add_loop_test(tc, tiles_have_the_same_bits, 0, TEST_ISAS);
     tcase_add_loop_test(tc, tiles_in_chunks, 0, TEST_ISAS);
-    tcase_add_test(tc, test_rule);
-    tcase_add_test(tc, products_that_are_ours);
-    tcase_add_test(tc, convolutions_that_are_ours);
-    tcase_add_test(tc, weight_gradients_in_f32);
-    tcase_add_test(tc, test_unsupported);
-    tcase_add_test(tc, choices_are_text);
     suite_add_tcase(s, tc);
     return s;
 }

@@ -1,5 +1,5 @@
 /* tiles.h -- products of bf16 in a processor's tiles (AMX), of generated kernels and of our own products
- * (runtime/cpu/panel.c).  A tile has 16 rows of 64 bytes: 16 f32, or 16 pairs of bf16. */
+ * (runtime/cpu/panel.c, tiled_weights.c).  A tile has 16 rows of 64 bytes: 16 f32, or 16 pairs of bf16. */
 #ifndef CKC_TILES_H
 #define CKC_TILES_H
 

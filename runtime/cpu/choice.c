@@ -17,6 +17,8 @@
  *   16 bits without AVX-512    ours: the library copies one element at a time (convolutions took 3 to 10
  *                        times as long)
  *   other convolutions   blocked layouts, faster in spite of the copies
+ *   gradients of weights in bf16 with AMX    ours, where windows move by one: 0.55 to 1.05 of the library's
+ *                        time on channels-last images, 0.5 to 0.9 on others, and a tenth of its memory
  *   channels-last ones   as the images lie, where they are not Winograd's
  *
  * Working memory that is large against the operands would decide how small a budget can be met,
@@ -34,7 +36,7 @@ enum {
     FEW_IMAGES = 2,
     TILE = 4,
     VECTOR = 16,
-    LEAST_CHANNELS = 32, /* of Winograd's algorithm */
+    LEAST_CHANNELS = 32, /* of Winograd's algorithm and of tiles */
     FEW_CHANNELS = 128,
     LEAST_TILES = 32,
     TILE_CHANNELS = 16, /* for which there is a tile, at least */
@@ -109,6 +111,14 @@ static bool is_slow_half(const LibDesc *d)
     return dtype_is_half(d->in[0].dt) && onednn_vector_bytes() <= 32;
 }
 
+/* Gradients of weights by our tiles, which share copies among the window's positions. */
+static bool suits_tiles(const LibDesc *d, const Type *w)
+{
+    return onednn_has_amx() && d->in[0].dt == DT_BF16 && d->conv.group == 1 && all_ones(&d->conv.strides) &&
+           !kernel_is(w, 1) && w->rank <= 4 && w->dim[0] >= VECTOR && w->dim[1] >= VECTOR &&
+           w->dim[0] * w->dim[1] >= LEAST_CHANNELS * LEAST_CHANNELS;
+}
+
 static DnnlChoice preferred(const LibDesc *d)
 {
     if (d->op == LIB_MATMUL)
@@ -118,6 +128,8 @@ static DnnlChoice preferred(const LibDesc *d)
     bool of_weights = d->op == LIB_CONV_BWD_WEIGHTS;
     if (is_depthwise(d, w) && of_weights)
         return last && is_small_window(w) ? ONEDNN_PLAIN : ONEDNN_OWN;
+    if (of_weights && suits_tiles(d, w))
+        return ONEDNN_OWN;
     if (last)
         return ONEDNN_PLAIN;
     bool own = is_dense(d, 1) || (of_weights && weights_prevail(d, w, y)) ||

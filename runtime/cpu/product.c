@@ -165,7 +165,8 @@ Product *product_make(const Problem *q, int vector, PanelKind of_bf16, int threa
     p->threads = threads;
     p->is_winograd = winograd && winograd_describe(&p->winograd, q, vector, threads);
     p->is_depthwise = !winograd && depthwise_describe(&p->depthwise, q, vector, threads);
-    if (p->is_depthwise || p->is_winograd)
+    p->is_tiled = !winograd && of_bf16 == PANEL_TILES && tiled_weights_describe(&p->tiled, q, threads);
+    if (p->is_depthwise || p->is_winograd || p->is_tiled)
         return p;
     free(p);
     if (winograd)
@@ -215,6 +216,8 @@ int64_t product_scratch(const Product *p)
 {
     if (p->is_winograd)
         return winograd_floats(&p->winograd) * (int64_t)sizeof(float);
+    if (p->is_tiled)
+        return tiled_weights_scratch(&p->tiled);
     int64_t most = 0;
     for (; p; p = p->next)
         if (!p->few && p->threads * thread_floats(p) > most)
@@ -467,6 +470,10 @@ void product_run(const Product *p, char *const at[SLOTS], bool add, void *scratc
     }
     if (p->is_depthwise) {
         depthwise_run(&p->depthwise, at, add, scratch);
+        return;
+    }
+    if (p->is_tiled) {
+        tiled_weights_run(&p->tiled, at, scratch);
         return;
     }
     memset(at[p->c], 0, (size_t)p->cleared);

@@ -5,6 +5,7 @@
 #include "depthwise.h"
 #include "pack.h"
 #include "panel.h"
+#include "tiled_weights.h"
 #include "winograd.h"
 
 enum {
@@ -23,13 +24,14 @@ struct Product {
     struct Product *next;                  /* the next phase */
     int64_t cleared; /* bytes of the result that are 0 where no phase makes them */
     int64_t batch[BATCH], step[3][BATCH], nbatch; /* of a, b, c */
-    bool bias, few, is_depthwise, is_winograd;
+    bool bias, few, is_depthwise, is_winograd, is_tiled;
     PanelKind kind;
     bool joins[2]; /* of a, b: terms of bf16 lie in pairs */
     Factor joined[2];
     PackFn *pack_joined;
     Depthwise depthwise;
     Winograd winograd;
+    TiledWeights tiled;
     DType in, out;
     Panel panel;
     bool in_panels; /* factor b lies as it is multiplied */
