@@ -158,8 +158,10 @@ typedef struct { int64_t axis; Ints shape; } GatherBwdAttrs;
 typedef struct { double p; int64_t key; } DropoutAttrs;
 typedef struct { Ints shape; int64_t dtype, key; double lo, hi; } RandomAttrs;
 
-/* scatter_elements x, i, u; scatter_nd x, i, u; gather_nd x, i (batch dims in axis). */
-typedef struct { int64_t axis, reduction; } ScatterAttrs;
+/* gather_elements x, i.  batch: of i's first dimensions, which are 1: all of x's have those indices. */
+typedef struct { int64_t axis, batch; } ElementsAttrs;
+/* scatter_elements x, i, u (batch: likewise); scatter_nd x, i, u; gather_nd x, i (batch dims in axis). */
+typedef struct { int64_t axis, reduction, batch; } ScatterAttrs;
 enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN };
 
 typedef struct { int64_t axis, exclusive, reverse; } CumsumAttrs;         /* cumsum x */

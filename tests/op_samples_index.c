@@ -186,15 +186,25 @@ static Type element_indices(Sample *s, const Type *x, int axis)
     return ix;
 }
 
+/* The first dimensions of indices that all of a batch share; the others' are x's there. */
+static int64_t share_indices(Sample *s, Type *ix, int axis)
+{
+    int batch = sample_chance(s, 50) ? sample_int(s, 0, axis) : 0;
+    for (int i = 0; i < batch; i++)
+        ix->dim[i] = 1;
+    return batch;
+}
+
 static void gather_elements(Sample *s)
 {
     int axis;
     Type x = shape_along(s, 4, 6, &axis);
     int n = (int)x.dim[axis];
     Type ix = element_indices(s, &x, axis);
+    int64_t batch = share_indices(s, &ix, axis);
     sample_table(s, x);
     sample_ints(s, ix, -n, n - 1);
-    sample_build(s, &(AxisAttrs){axis});
+    sample_build(s, &(ElementsAttrs){axis, batch});
 }
 
 /* Batch dimensions, tuple length and the shape of the tuples for x. */
@@ -234,9 +244,10 @@ static void scatter_elements(Sample *s)
     int axis;
     Type x = shape_along(s, 4, 6, &axis);
     int n = (int)x.dim[axis];
-    ScatterAttrs at = {axis,
-                       sample_chance(s, 30) ? sample_int(s, 2, 4) : sample_int(s, 0, 1)};
-    Type ix = element_indices(s, &x, axis);
+    ScatterAttrs at = {.axis = axis,
+                       .reduction = sample_chance(s, 30) ? sample_int(s, 2, 4) : sample_int(s, 0, 1)};
+    Type ix = element_indices(s, &x, axis), u;
+    at.batch = share_indices(s, &ix, axis);
     if (at.reduction == SCATTER_SET && ix.dim[axis] > n)
         ix.dim[axis] = n;
     sample_table(s, x);
@@ -248,7 +259,10 @@ static void scatter_elements(Sample *s)
         tensor_set_i(t, i,
                      at.reduction ? sample_int(s, -n, n - 1)
                                   : (first + i / inner % ix.dim[axis]) % n);
-    sample_numbers(s, type_with(ix, s->data[0].type.dt), -2, 2);
+    u = type_with(ix, s->data[0].type.dt);
+    for (int i = 0; i < at.batch; i++)
+        u.dim[i] = x.dim[i];
+    sample_numbers(s, u, -2, 2);
     sample_build(s, &at);
 }
 
@@ -257,8 +271,8 @@ static void scatter_nd(Sample *s)
     Type x = sample_shape(s, 1, 4);
     int batch, tuple;
     Type ix = tuples(s, &x, &batch, &tuple);
-    ScatterAttrs at = {batch,
-                       sample_chance(s, 30) ? sample_int(s, 2, 4) : sample_int(s, 0, 1)};
+    ScatterAttrs at = {.axis = batch,
+                       .reduction = sample_chance(s, 30) ? sample_int(s, 2, 4) : sample_int(s, 0, 1)};
     if (at.reduction == SCATTER_SET) /* one tuple per batch is distinct */
         for (int i = batch; i < ix.rank - 1; i++)
             ix.dim[i] = 1;

@@ -411,58 +411,6 @@ START_TEST(stft_of_a_matrix)
 }
 END_TEST
 
-/* PyTorch expands an index of rows to all of their elements: 8 bytes for each.  It is an input, known, or
- * repeated. */
-START_TEST(an_index_of_rows_stays_one)
-{
-    enum { I64 = ONNX__TENSOR_PROTO__DATA_TYPE__INT64 };
-    static int64_t row[4] = {2, -3, 1, 1}, times[3] = {1, 1, 2};
-    float x[12];
-    Arena a = {0};
-    Builder b;
-    for (int i = 0; i < 12; i++)
-        x[i] = (float)(i * i);
-    start(&b, 18);
-    add_value(&b, &a, "x", FLOAT, "232", true);
-    if (_i != 1)
-        add_value(&b, &a, "row", I64, "221", true);
-    Onnx__TensorProto *k = _i == 1 ? add_tensor(&b, "row", 3, (int64_t[]){2, 2, 1}, NULL)
-                                   : add_tensor(&b, "times", 1, (int64_t[]){3}, NULL);
-    k->data_type = I64;
-    k->int64_data = _i == 1 ? row : times;
-    k->n_int64_data = _i == 1 ? 4 : 3;
-    add_value(&b, &a, "like", FLOAT, "222", true);
-    add_value(&b, &a, "y", FLOAT, "232", false);
-    add_node(&b, &a, "Shape", "like", "shape");
-    add_node(&b, &a, _i < 2 ? "Expand" : "Tile", _i < 2 ? "row shape" : "row times", "index");
-    Onnx__NodeProto *n[] = {add_node(&b, &a, "GatherElements", "x index", "g"),
-                            add_node(&b, &a, "ScatterElements", "x index g", "y")};
-    for (int i = 0; i < 2; i++) {
-        add_int(&b, n[i], "axis", 1);
-    }
-    Onnx__AttributeProto *how = add_attr(&b, n[1], "reduction");
-    how->has_type = how->has_s = true;
-    how->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
-    how->s = (ProtobufCBinaryData){3, (uint8_t *)"add"};
-    OnnxFeed feed[] = {{"x", {type_make(DT_F32, 3, (int64_t[]){2, 3, 2}), x}},
-                       {"row", {type_make(DT_I64, 3, (int64_t[]){2, 2, 1}), row}}};
-    Imported r = import_file(save(&b, &a, "rows.onnx"));
-    ck_assert_msg(build_graph(&r, &(OnnxOptions){.feed = feed, .nfeed = _i == 1 ? 1 : 2}), "%s", r.d.msg);
-    const Node *scatter = graph_def(&r.g, r.g.out[0]), *gather = graph_def(&r.g, scatter->in[2]);
-    ck_assert_int_eq(scatter->op, OP_scatter_nd);
-    ck_assert_int_eq(gather->op, OP_gather_nd);
-    ck_assert_int_eq(type_count(val_type(&r.g, gather->in[1])), 4);
-    void **data = NEW(&a, void *, r.g.nvals);
-    ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
-    Tensor y = {*val_type(&r.g, r.g.out[0]), data[r.g.out[0].i]};
-    static const int found[] = {2, 1, 2, 1, 3, 1}; /* that a row is in it, and once more */
-    for (int i = 0; i < 12; i++)
-        ck_assert_double_eq(tensor_f(&y, i), (double)found[i / 2] * x[i]);
-    release(&r);
-    arena_free(&a);
-}
-END_TEST
-
 /* Nothing is stored of where pixels are. */
 START_TEST(a_sampled_image_is_one_operator)
 {
@@ -688,7 +636,6 @@ Suite *suite_onnx(void)
     tcase_add_test(t, zeros_are_no_bias);
     tcase_add_test(t, stft_of_a_matrix);
     tcase_add_test(t, a_sampled_image_is_one_operator);
-    tcase_add_loop_test(t, an_index_of_rows_stays_one, 0, 3);
     tcase_add_test(t, layer_norm_in_an_old_opset);
     tcase_add_test(t, new_operators_in_an_old_opset);
     tcase_add_test(t, packed_weights_stay_packed);

@@ -91,11 +91,73 @@ static Val row_tuples(Graph *g, Val x, Val index, int axis)
     return build_reshape(g, rows, tuples.rank, tuples.dim);
 }
 
+/* ---- ... or one of a matrix to all of a batch ------------------------------------------------------ */
+
+/* Does a known index repeat what is behind its first dimensions? */
+static bool repeats(const Tensor *t, int batch)
+{
+    int64_t each = 1, count = type_count(&t->type);
+    for (int i = batch; i < t->type.rank; i++)
+        each *= t->type.dim[i];
+    for (int64_t k = each; k < count; k++)
+        if (tensor_i(t, k) != tensor_i(t, k - each))
+            return false;
+    return each < count;
+}
+
+/* The first batch of a known index, of as many dimensions as it repeats. */
+static Val known_batch(Graph *g, Val index, int *batch)
+{
+    Tensor t = graph_tensor(g, index);
+    while (*batch && !repeats(&t, *batch))
+        --*batch;
+    for (int i = 0; i < *batch; i++)
+        index = build_slice(g, index, i, 0, 1);
+    return *batch ? index : (Val){0};
+}
+
+/* The index with extents of 1 in front, of which there are at most *batch, where it is the same along them;
+ * {0}: it is not. */
+static Val index_of_batch(Graph *g, Val index, int *batch)
+{
+    const Type t = *val_type(g, index);
+    const Node *n = graph_def(g, index);
+    if (graph_is_const(g, index))
+        return known_batch(g, index, batch);
+    if (n && n->op == OP_cast) {
+        Val x = index_of_batch(g, n->in[0], batch);
+        return x.i ? build_cast(g, x, t.dt) : x;
+    }
+    if (!n || n->op != OP_expand)
+        return (Val){0};
+    const Type *x = val_type(g, n->in[0]);
+    Type one = t;
+    int most = *batch, added = t.rank - x->rank;
+    for (*batch = 0; *batch < most && (*batch < added || x->dim[*batch - added] == 1); ++*batch)
+        one.dim[*batch] = 1;
+    return type_same_shape(&one, &t) ? (Val){0} : build_expand(g, n->in[0], one.rank, one.dim);
+}
+
+/* Likewise of elements of x along an axis; *batch: 0 where the index is as it was. */
+static Val batch_index(Graph *g, Val x, Val index, int64_t axis, int64_t *batch)
+{
+    const Type *t = val_type(g, x), *ti = val_type(g, index);
+    int n = 0;
+    while (t->rank == ti->rank && n < axis && t->dim[n] == ti->dim[n])
+        n++;
+    Val one = index_of_batch(g, index, &n);
+    *batch = one.i ? n : 0;
+    return one.i ? one : index;
+}
+
 static Val gather_elements(Graph *g, Val x, Val index, int64_t axis)
 {
+    ElementsAttrs at = {.axis = axis};
     Val rows = row_tuples(g, x, index, (int)axis);
-    return build(g, rows.i ? OP_gather_nd : OP_gather_elements, NULL, 2, (Val[]){x, rows.i ? rows : index},
-                 &(AxisAttrs){axis});
+    if (rows.i)
+        return build(g, OP_gather_nd, NULL, 2, (Val[]){x, rows}, &(AxisAttrs){axis});
+    index = batch_index(g, x, index, axis, &at.batch);
+    return build(g, OP_gather_elements, NULL, 2, (Val[]){x, index}, &at);
 }
 
 static bool import_gather_elements(OnnxNode *n)
@@ -128,8 +190,9 @@ static bool import_scatter_elements(OnnxNode *n)
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
     TRY(read_reduction(n, &at.reduction));
     Val rows = row_tuples(n->g, n->in[0], n->in[1], (int)at.axis);
+    Val index = rows.i ? rows : batch_index(n->g, n->in[0], n->in[1], at.axis, &at.batch);
     n->out[0] = build(n->g, rows.i ? OP_scatter_nd : OP_scatter_elements, NULL, 3,
-                      (Val[]){n->in[0], rows.i ? rows : n->in[1], n->in[2]}, &at);
+                      (Val[]){n->in[0], index, n->in[2]}, &at);
     return wrapped(n);
 }
 
@@ -169,8 +232,8 @@ static bool import_top_k(OnnxNode *n)
     TRY(n->opset >= 10 ? static_int(n, 1, &at.k) : attr_needed(n, "k"));
     TRY(axis_in(n, attr_int(n, "axis", -1), t->rank, &at.axis));
     Val index = build(n->g, OP_topk, NULL, 1, n->in, &at);
-    n->out[0] = build(n->g, OP_gather_elements, NULL, 2, (Val[]){n->in[0], index},
-                      &(AxisAttrs){at.axis});
+    n->out[0] =
+        build(n->g, OP_gather_elements, NULL, 2, (Val[]){n->in[0], index}, &(ElementsAttrs){.axis = at.axis});
     if (has_out(n, 1))
         n->out[1] = index;
     return n->out[0].i;

@@ -73,7 +73,7 @@ static bool import_nll(OnnxNode *n)
     if (in_type(n, 0)->rank < 2)
         return fail(n->x->d, "input needs a class dimension");
     Val in[] = {n->in[0], insert_axis(g, target, 1)};
-    Val picked = build(g, OP_gather_elements, NULL, 2, in, &(AxisAttrs){1});
+    Val picked = build(g, OP_gather_elements, NULL, 2, in, &(ElementsAttrs){.axis = 1});
     Val loss = one(g, OP_neg, drop_axis(g, picked, 1));
     return reduce_loss(n, weights.i ? build2(g, OP_mul, loss, weights) : loss, weights);
 }

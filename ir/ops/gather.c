@@ -11,6 +11,8 @@
 #include "../kernel_math.h"
 
 static const AttrDef axis_attrs[] = {ATTR(AxisAttrs, axis, AT_I64, 0)};
+static const AttrDef elements_attrs[] = {ATTR(ElementsAttrs, axis, AT_I64, 0),
+                                         ATTR(ElementsAttrs, batch, AT_I64, 0)};
 static const AttrDef gather_bwd_attrs[] = {ATTR(GatherBwdAttrs, axis, AT_I64, 0),
                                            ATTR(GatherBwdAttrs, shape, AT_INTS, 0)};
 
@@ -100,7 +102,7 @@ static OnnxVal index_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 static bool axis_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     bool nd = n->op == OP_gather_nd;
-    const char *op = nd ? "GatherND" : n->op == OP_gather ? "Gather" : "GatherElements";
+    const char *op = nd ? "GatherND" : "Gather";
     OnnxVal index = index_onnx(o, g, n), y;
     y = onnx_op2(o, op, onnx_in(o, 0), nd ? onnx_cast(o, index, DT_I64) : index);
     onnx_attr(o, nd ? "batch_dims" : "axis", axis_of(n));
@@ -189,27 +191,33 @@ const OpDef op_gather_bwd = {.name = "gather_bwd", .min_in = 2, .max_in = 2, .no
                              ATTRS(gather_bwd_attrs, GatherBwdAttrs), .infer = gather_bwd_infer,
                              .grad = gather_bwd_grad, .onnx = gather_bwd_onnx, .lower = gather_bwd_lower};
 
-/* ---- gather_elements x, i: x at i's coordinates, the one along axis replaced by i ---- */
+/* ---- gather_elements x, i: x at i's coordinates, the one along axis replaced by i; the same i for all of
+ * the first `batch` dimensions, which are 1 in i ---- */
 
 static bool gather_elements_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
+    const ElementsAttrs *at = n->attr;
     const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
     TRY(index_valid(g, n, 1, d));
-    TRY(axis_valid(n, ((const AxisAttrs *)n->attr)->axis, x->rank, d));
+    TRY(axis_valid(n, at->axis, x->rank, d));
+    TRY(elements_fit(n, x, ix, (int)at->axis, at->batch, d));
     *out = type_with(*ix, x->dt);
-    return elements_fit(n, x, ix, axis_of(n), d);
+    for (int i = 0; i < at->batch; i++)
+        out->dim[i] = x->dim[i];
+    return true;
 }
 
 /* clang-format off */
 KERNEL(gather_elements,
     int64_t rest = i, base = 0;
+    const int64_t index = i * p[1] % p[6];
     for (int64_t d = p[0]; d-- > 0;) {
         base += rest % p[8 + d] * p[16 + d];
         rest /= p[8 + d];
     }
     for (int64_t j = 0; j < p[1]; j++) {
         const int64_t at = i * p[1] + j;
-        int64_t row = I(1, at);
+        int64_t row = I(1, index + j);
         row += row < 0 ? p[2] : 0;
         const int inside = row >= 0 && row < p[2];
         const int64_t from = base + (inside ? row : 0) * p[3] + j * p[4];
@@ -223,23 +231,24 @@ KERNEL(gather_elements,
 
 static bool gather_elements_lower(Kernel *k, const Graph *g, const Node *n)
 {
-    const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
-    int axis = axis_of(n), last = ix->rank - 1;
-    int64_t stride[MAX_RANK];
+    const Type *x = in_type(g, n, 0), *y = out_type(g, n, 0);
+    int axis = (int)((const ElementsAttrs *)n->attr)->axis, last = y->rank - 1;
+    int64_t stride[MAX_RANK], indices = type_count(in_type(g, n, 1));
     type_strides(x, stride);
     k->p[0] = last;
-    k->p[1] = ix->dim[last];
+    k->p[1] = y->dim[last];
     k->p[2] = x->dim[axis];
     k->p[3] = stride[axis];
     k->p[4] = axis != last;
     k->p[5] = is_int(x);
+    k->p[6] = indices ? indices : 1;
     for (int i = 0; i < last; i++) {
-        k->p[8 + i] = ix->dim[i];
+        k->p[8 + i] = y->dim[i];
         k->p[16 + i] = i == axis ? 0 : stride[i];
     }
     k->np = 24;
-    k->flops = (double)type_count(ix);
-    k_body(k, &gather_elements_body, dims_product(ix, 0, last));
+    k->flops = (double)type_count(y);
+    k_body(k, &gather_elements_body, dims_product(y, 0, last));
     return true;
 }
 
@@ -252,23 +261,40 @@ static Val zeros(Graph *g, DType dt, const Type *like)
 static bool scatter_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
-    Op scatter = n->op == OP_gather_nd ? OP_scatter_nd : OP_scatter_elements;
-    ScatterAttrs at = {axis_of(n), SCATTER_ADD};
+    bool nd = n->op == OP_gather_nd;
+    ScatterAttrs at = {axis_of(n), SCATTER_ADD, nd ? 0 : ((const ElementsAttrs *)n->attr)->batch};
     Val dy = wide(g, grad_out(gr, n, 0));
     if (g->diag->failed)
         return false;
     DType dt = val_type(g, dy)->dt;
     Val sum = grad_take(gr, n->in[0], dt);
     Val in[] = {sum.i ? sum : zeros(g, dt, val_type(g, n->in[0])), n->in[1], dy};
-    grad_add(gr, n->in[0], build(g, scatter, NULL, 3, in, &at));
+    grad_add(gr, n->in[0], build(g, nd ? OP_scatter_nd : OP_scatter_elements, NULL, 3, in, &at));
     return true;
 }
 
-#define GATHER_OP(id)                                                                                        \
-    const OpDef op_##id = {.name = #id, .min_in = 2, .max_in = 2, .nout = 1,                                 \
-                           ATTRS(axis_attrs, AxisAttrs), .infer = id##_infer, .grad = scatter_grad,          \
-                           .onnx = axis_onnx, .lower = id##_lower}
-GATHER_OP(gather_elements);
+/* Batches that share indices are written out. */
+static bool gather_elements_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const ElementsAttrs *at = n->attr;
+    const Type *t = out_type(g, n, 0);
+    OnnxVal index = index_onnx(o, g, n);
+    index = at->batch ? onnx_expand(o, index, t->rank, t->dim) : index;
+    OnnxVal y = onnx_op2(o, "GatherElements", onnx_in(o, 0), index);
+    onnx_attr(o, "axis", at->axis);
+    onnx_out(o, 0, y);
+    return true;
+}
+
+const OpDef op_gather_elements = {.name = "gather_elements",
+                                  .min_in = 2,
+                                  .max_in = 2,
+                                  .nout = 1,
+                                  ATTRS(elements_attrs, ElementsAttrs),
+                                  .infer = gather_elements_infer,
+                                  .grad = scatter_grad,
+                                  .onnx = gather_elements_onnx,
+                                  .lower = gather_elements_lower};
 
 /* ---- gather_nd x, i: slices of x at index tuples, after `axis` batch dimensions ------ */
 
@@ -330,4 +356,12 @@ static bool gather_nd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-GATHER_OP(gather_nd);
+const OpDef op_gather_nd = {.name = "gather_nd",
+                            .min_in = 2,
+                            .max_in = 2,
+                            .nout = 1,
+                            ATTRS(axis_attrs, AxisAttrs),
+                            .infer = gather_nd_infer,
+                            .grad = scatter_grad,
+                            .onnx = axis_onnx,
+                            .lower = gather_nd_lower};

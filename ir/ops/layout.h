@@ -37,12 +37,12 @@ static inline int64_t row_block(int64_t rows, int64_t count)
 }
 
 /* Are indices (or updates) of type ix fit to address x element-wise along axis? */
-static inline bool elements_fit(const Node *n, const Type *x, const Type *ix, int axis,
+static inline bool elements_fit(const Node *n, const Type *x, const Type *ix, int axis, int64_t batch,
                                 Diag *d)
 {
-    bool ok = x->rank == ix->rank && x->rank > 0;
+    bool ok = x->rank == ix->rank && x->rank > 0 && batch >= 0 && batch <= axis;
     for (int i = 0; ok && i < x->rank; i++)
-        ok = i == axis || ix->dim[i] <= x->dim[i];
+        ok = i < batch ? ix->dim[i] == 1 : i == axis || ix->dim[i] <= x->dim[i];
     char a[160], b[160];
     return ok || fail(d, "%s: indices %s do not fit %s on axis %d", node_def(n)->name,
                       type_str(ix, a), type_str(x, b), axis);

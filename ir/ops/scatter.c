@@ -11,7 +11,8 @@
 #include "../kernel_math.h"
 
 static const AttrDef scatter_attrs[] = {ATTR(ScatterAttrs, axis, AT_I64, 0),
-                                        ATTR(ScatterAttrs, reduction, AT_I64, SCATTER_SET)};
+                                        ATTR(ScatterAttrs, reduction, AT_I64, SCATTER_SET),
+                                        ATTR(ScatterAttrs, batch, AT_I64, 0)};
 
 static bool scatter_valid(const Graph *g, const Node *n, Diag *d)
 {
@@ -27,7 +28,7 @@ static bool scatter_valid(const Graph *g, const Node *n, Diag *d)
 /* ---- scatter_elements -------------------------------------------------------------- */
 
 /* p: 0 lead dimensions (neither axis nor the inner one), 1 axis extent of x, 2 of u, 3 axis
- * stride of x, 4 of u, 5 inner extent of x, 6 of u, 7 chunks, 8 integers, 9 reduction; per
+ * stride of x, 4 of u, 5 inner extent of x, 6 of u, 7 chunks, 8 integers, 9 reduction, 10 indices; per
  * lead dimension 16.. extent of x, 24.. of u, 32.. stride of x, 40.. of u. */
 
 static bool scatter_elements_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -38,8 +39,11 @@ static bool scatter_elements_infer(const Graph *g, const Node *n, Type *out, Dia
     *out = *x;
     TRY(scatter_valid(g, n, d));
     TRY(axis_valid(n, at->axis, x->rank, d));
-    TRY(elements_fit(n, x, ix, (int)at->axis, d));
-    return type_same_shape(ix, in_type(g, n, 2)) ||
+    TRY(elements_fit(n, x, ix, (int)at->axis, at->batch, d));
+    Type each = *ix;
+    for (int i = 0; i < at->batch; i++)
+        each.dim[i] = x->dim[i];
+    return type_same_shape(&each, in_type(g, n, 2)) ||
            fail(d, "scatter_elements: updates are %s", type_str(in_type(g, n, 2), a));
 }
 
@@ -62,10 +66,11 @@ KERNEL(scatter_elements,
                 SETI(3, base + a * p[3] + c, I(0, base + a * p[3] + c));
             else
                 SETF(3, base + a * p[3] + c, F(0, base + a * p[3] + c));
+    const int64_t index = ubase % p[10];
     for (int64_t a = 0; a < p[2] && inside; a++)
         for (int64_t c = c0; c < u1; c++) {
             const int64_t from = ubase + a * p[4] + c;
-            int64_t row = I(1, from);
+            int64_t row = I(1, index + a * p[4] + c);
             row += row < 0 ? p[1] : 0;
             if (row < 0 || row >= p[1])
                 continue;
@@ -90,7 +95,7 @@ static bool scatter_elements_lower(Kernel *k, const Graph *g, const Node *n)
     const Type *x = in_type(g, n, 0), *u = in_type(g, n, 2);
     int axis = (int)at->axis, last = x->rank - 1, lead = 0;
     bool column = axis != last;
-    int64_t xs[MAX_RANK], us[MAX_RANK], items = 1;
+    int64_t xs[MAX_RANK], us[MAX_RANK], items = 1, indices = type_count(in_type(g, n, 1));
     type_strides(x, xs);
     type_strides(u, us);
     for (int i = 0; i < x->rank; i++) {
@@ -112,7 +117,8 @@ static bool scatter_elements_lower(Kernel *k, const Graph *g, const Node *n)
                    column ? u->dim[last] : 1,
                    chunks_of(inner),
                    !dtype_is_float(x->dt),
-                   at->reduction};
+                   at->reduction,
+                   indices ? indices : 1};
     memcpy(k->p, p, sizeof p);
     k->np = 48;
     k->flops = (double)(type_count(x) + type_count(u));
@@ -214,8 +220,10 @@ static Val scatter_as(Graph *g, const Node *n, int64_t reduction, Val x, Val u)
 static Val gathered(Graph *g, const Node *n, Val x)
 {
     const ScatterAttrs *at = n->attr;
-    Op gather = n->op == OP_scatter_nd ? OP_gather_nd : OP_gather_elements;
-    return build(g, gather, NULL, 2, (Val[]){x, n->in[1]}, &(AxisAttrs){at->axis});
+    Val in[] = {x, n->in[1]};
+    if (n->op == OP_scatter_nd)
+        return build(g, OP_gather_nd, NULL, 2, in, &(AxisAttrs){at->axis});
+    return build(g, OP_gather_elements, NULL, 2, in, &(ElementsAttrs){at->axis, at->batch});
 }
 
 static Val filled(Graph *g, Val like, double v)
@@ -328,6 +336,13 @@ static OnnxVal scatter_batches(OnnxNodes *o, const Graph *g, const Node *n)
                             at->reduction);
 }
 
+/* One for each update. */
+static OnnxVal elements_index(OnnxNodes *o, const ScatterAttrs *at, const Type *u)
+{
+    OnnxVal index = onnx_cast(o, onnx_in(o, 1), DT_I64);
+    return at->batch ? onnx_expand(o, index, u->rank, u->dim) : index;
+}
+
 static bool scatter_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const ScatterAttrs *at = n->attr;
@@ -340,8 +355,8 @@ static bool scatter_onnx(OnnxNodes *o, const Graph *g, const Node *n)
         onnx_out(o, 0, scatter_batches(o, g, n));
     else if (!nd)
         onnx_out(o, 0,
-                 scatter_elements(o, onnx_in(o, 0), onnx_cast(o, onnx_in(o, 1), DT_I64), onnx_in(o, 2),
-                                  at->axis, at->reduction));
+                 scatter_elements(o, onnx_in(o, 0), elements_index(o, at, u), onnx_in(o, 2), at->axis,
+                                  at->reduction));
     else if (at->reduction)
         onnx_out(o, 0, scatter_rows(o, g, n, at->reduction));
     else
