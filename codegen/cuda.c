@@ -37,6 +37,8 @@ static const OwnText own_texts[] = {
     {cuda_is_pool, pool_launch, pool_prelude, pool_kernel, pool_results},
     {cuda_is_pad, pad_launch, NULL, pad_kernel, NULL},
     {cuda_is_sample, sample_launch, sample_prelude, sample_kernel, NULL},
+    {cuda_is_elements, elements_launch, elements_prelude, elements_kernel, NULL},
+    {cuda_is_scatter_sum, scatter_sum_launch, scatter_sum_prelude, scatter_sum_kernel, NULL},
 };
 
 static const OwnText *own_text(const Kernel *k)

@@ -167,4 +167,15 @@ bool cuda_is_sample(const Kernel *k);
 CudaLaunch sample_launch(const Kernel *k);
 void sample_prelude(Printer *pr, const Kernel *k);
 void sample_kernel(Printer *pr, const Kernel *k);
+
+/* ---- cuda_elements.c: likewise -------------------------------------------------------------------- */
+
+bool cuda_is_elements(const Kernel *k);
+CudaLaunch elements_launch(const Kernel *k);
+void elements_prelude(Printer *pr, const Kernel *k);
+void elements_kernel(Printer *pr, const Kernel *k);
+bool cuda_is_scatter_sum(const Kernel *k);
+CudaLaunch scatter_sum_launch(const Kernel *k);
+void scatter_sum_prelude(Printer *pr, const Kernel *k);
+void scatter_sum_kernel(Printer *pr, const Kernel *k);
 #endif

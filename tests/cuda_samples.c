@@ -1,4 +1,4 @@
-/* cuda_samples.c -- sums by an index, pools and transposed images of few channels. */
+/* cuda_samples.c -- sums by an index, of rows and of elements, pools and transposed images of few channels. */
 #include "cuda_samples.h"
 #include <math.h>
 
@@ -105,7 +105,37 @@ static void image_sample(Sample *s, int i)
     sample_build(s, &(TransposeAttrs){{3, {0, 2, 1}}});
 }
 
-int cuda_samples(void) { return SUMS + POOLS + 2 * IMAGES; }
+/* ---- sums of elements by index ----------------------------------------------------------------- */
+
+/* Rows of x, their extent, what is added to each; `most` percent of one index; batches that share indices. */
+static const struct {
+    int rows, extent, added, most;
+    bool shared;
+} elements[] = {{3, 100, 77, 30, true}, {2, 33, 200, 95, false}, {5, 1, 40, 0, true}, {9, 2000, 31, 0, false},
+                {3, 2100, 50, 10, false}};
+enum { ELEMENTS = sizeof elements / sizeof *elements };
+
+static void elements_sample(Sample *s, int i)
+{
+    const int n = elements[i].extent;
+    const bool shared = elements[i].shared;
+    *s = (Sample){.seed = (uint64_t)i, .dt = DT_F32, .op = OP_scatter_elements};
+    graph_init(&s->g, &s->arena, &s->diag);
+    Type x = type_make(DT_F32, 3, (int64_t[]){2, elements[i].rows, n}), u = x, ix;
+    u.dim[1] -= shared ? 0 : 1; /* a row that nothing is added to */
+    u.dim[2] = elements[i].added;
+    ix = type_with(u, i % 2 ? DT_I32 : DT_I64);
+    ix.dim[0] = shared ? 1 : ix.dim[0];
+    sample_reals(s, x, -1, 1);
+    sample_ints(s, ix, -n - 1, n);
+    for (int64_t k = 0; k < type_count(&ix); k++)
+        if (sample_chance(s, elements[i].most))
+            tensor_set_i(&s->data[1], k, n / 3);
+    sample_reals(s, u, -1, 1);
+    sample_build(s, &(ScatterAttrs){.axis = 2, .reduction = SCATTER_ADD, .batch = shared});
+}
+
+int cuda_samples(void) { return SUMS + POOLS + 2 * IMAGES + ELEMENTS; }
 
 void cuda_sample(Sample *s, int i)
 {
@@ -113,6 +143,8 @@ void cuda_sample(Sample *s, int i)
         sum_sample(s, i);
     else if (i < SUMS + POOLS)
         pool_sample(s, i - SUMS);
-    else
+    else if (i < SUMS + POOLS + 2 * IMAGES)
         image_sample(s, i - SUMS - POOLS);
+    else
+        elements_sample(s, i - SUMS - POOLS - 2 * IMAGES);
 }

@@ -639,6 +639,7 @@ START_TEST(missing_barriers_are_seen)
         for (int trial = 0; trial < 4; trial++)
             add_operator(&b, of[i], trial);
     add_samples(&b, OP_gather_bwd, 1);
+    add_samples(&b, OP_scatter_elements, 1);
     add_norm(&b, 3, 4000, 2, false);
     add_norm(&b, 700, 40, 1, false);
     add_norm(&b, 2, 130000, 2, false);

@@ -207,16 +207,18 @@ static bool gather_elements_infer(const Graph *g, const Node *n, Type *out, Diag
     return true;
 }
 
+/* p: 0 dimensions but the last, 1 its extent, 2 of x's axis, 3 its stride, 4 along the last otherwise, 5
+ * integers, 6 indices, 7 elements of an item, 24 items of a row; per dimension 8.. extent, 16.. stride of x. */
 /* clang-format off */
 KERNEL(gather_elements,
-    int64_t rest = i, base = 0;
-    const int64_t index = i * p[1] % p[6];
+    int64_t rest = i / p[24], base = 0;
+    const int64_t first = rest * p[1], index = first % p[6], j0 = i % p[24] * p[7];
     for (int64_t d = p[0]; d-- > 0;) {
         base += rest % p[8 + d] * p[16 + d];
         rest /= p[8 + d];
     }
-    for (int64_t j = 0; j < p[1]; j++) {
-        const int64_t at = i * p[1] + j;
+    for (int64_t j = j0; j < FMIN(p[1], j0 + p[7]); j++) {
+        const int64_t at = first + j;
         int64_t row = I(1, index + j);
         row += row < 0 ? p[2] : 0;
         const int inside = row >= 0 && row < p[2];
@@ -242,11 +244,13 @@ static bool gather_elements_lower(Kernel *k, const Graph *g, const Node *n)
     k->p[4] = axis != last;
     k->p[5] = is_int(x);
     k->p[6] = indices ? indices : 1;
+    k->p[7] = k->p[1] ? k->p[1] : 1;
+    k->p[24] = 1;
     for (int i = 0; i < last; i++) {
         k->p[8 + i] = y->dim[i];
         k->p[16 + i] = i == axis ? 0 : stride[i];
     }
-    k->np = 24;
+    k->np = 25;
     k->flops = (double)type_count(y);
     k_body(k, &gather_elements_body, dims_product(y, 0, last));
     return true;

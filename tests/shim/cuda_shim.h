@@ -135,6 +135,15 @@ FN uint32_t shim_ballot(bool on)
     return lanes;
 }
 #define __ballot_sync(all, on) shim_ballot(on)
+FN uint32_t shim_match(int v)
+{
+    uint32_t lanes = 0;
+    for (unsigned l = 0; l < 32; l++)
+        lanes |= (uint32_t)(shuffle_uint32_t((uint32_t)v, l) == (uint32_t)v) << l;
+    return lanes;
+}
+#define __match_any_sync(all, v) shim_match(v)
+FN int __ffs(int v) { return __builtin_ffs(v); }
 FN int __popc(uint32_t v) { return __builtin_popcount(v); }
 
 #define PICK(c, x, y) ((c) ? (x) : (y))

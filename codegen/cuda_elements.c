@@ -1,0 +1,117 @@
+/* cuda_elements.c -- gather_elements and sums by scatter_elements as CUDA C: the text of ir/ops/gather.c with
+ * a few elements for each thread, so that a warp's are neighbours; and of sums along the last dimension a
+ * warp for each row, which is in shared memory meanwhile.  Lanes that add to the same element do so in their
+ * order, so that sums are those of the indices' order. */
+#include "cuda_int.h"
+
+enum { THREADS = 256, PER_THREAD = 4, WARPS = 4, MOST_BYTES = 32 << 10 /* of a block's rows */ };
+
+/* ---- elements by index -------------------------------------------------------------------------- */
+
+bool cuda_is_elements(const Kernel *k) { return k->items > 0 && cuda_is_body(k, "gather_elements"); }
+
+/* The same with other items. */
+static Kernel by_elements(const Kernel *k)
+{
+    Kernel by = *k;
+    by.p[7] = PER_THREAD;
+    by.p[24] = ceil_div(k->p[1], PER_THREAD);
+    by.items = k->items * by.p[24];
+    return by;
+}
+
+CudaLaunch elements_launch(const Kernel *k)
+{
+    return one_phase(blocks_for(by_elements(k).items, THREADS), THREADS);
+}
+
+void elements_prelude(Printer *pr, const Kernel *k)
+{
+    Kernel by = by_elements(k);
+    text_body(&pr->w, &by, pr->name);
+}
+
+void elements_kernel(Printer *pr, const Kernel *k)
+{
+    LINE("const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x;", THREADS);
+    LINE("if (item >= %" PRId64 ")", by_elements(k).items);
+    LINE("    return;");
+    text_body_call(&pr->w, k, pr->name, "p", "", "item");
+}
+
+/* ---- sums by index ------------------------------------------------------------------------------ */
+
+/* Parameters as scatter.c has them: rows of p[1] elements, p[2] of what is added to them. */
+bool cuda_is_scatter_sum(const Kernel *k)
+{
+    bool rows = cuda_is_body(k, "scatter_elements") && k->items > 0 && k->p[3] == 1 && k->p[4] == 1;
+    return rows && k->p[9] == SCATTER_ADD && k->operand[0] == DT_F32 && k->p[1] > 0 &&
+           k->p[1] * WARPS * dtype_size[DT_F32] <= MOST_BYTES;
+}
+
+CudaLaunch scatter_sum_launch(const Kernel *k)
+{
+    return one_phase(blocks_for(k->items, WARPS), WARPS * WARP);
+}
+
+/* Where the row lies in the result, and what is added to it: there is something. */
+static void print_row(Printer *pr, const Kernel *k)
+{
+    LINE("int64_t rest = row, base = 0, from = 0;");
+    LINE("bool any = true;");
+    for (int64_t d = k->p[0]; d-- > 0;) {
+        LINE("base += rest %% %" PRId64 " * %" PRId64 ";", k->p[16 + d], k->p[32 + d]);
+        LINE("from += rest %% %" PRId64 " * %" PRId64 ";", k->p[16 + d], k->p[40 + d]);
+        LINE("any = any && rest %% %" PRId64 " < %" PRId64 ";", k->p[16 + d], k->p[24 + d]);
+        LINE("rest /= %" PRId64 ";", k->p[16 + d]);
+    }
+}
+
+void scatter_sum_kernel(Printer *pr, const Kernel *k)
+{
+    const int64_t extent = k->p[1], added = k->p[2];
+    LINE("__shared__ float sums[%d][%" PRId64 "];", WARPS, extent);
+    LINE("const int lane = (int)threadIdx.x %% 32;");
+    LINE("const int64_t row = (int64_t)blockIdx.x * %d + threadIdx.x / 32;", WARPS);
+    LINE("float *const sum = sums[threadIdx.x / 32];");
+    LINE("if (row >= %" PRId64 ")", k->items);
+    LINE("    return;");
+    print_row(pr, k);
+    LINE("for (int c = lane; c < %" PRId64 "; c += 32)", extent);
+    LINE("    sum[c] = p0[base + c];");
+    LINE("__syncwarp();");
+    OPEN("for (int c = lane; any && c - lane < %" PRId64 "; c += 32)", added);
+    LINE("int64_t to = c < %" PRId64 " ? LD_%s(p1, from %% %" PRId64 " + c) : -%" PRId64 " - 1;", added,
+         dtype_name[k->operand[1]], k->p[10], extent);
+    LINE("to += to < 0 ? %" PRId64 " : 0;", extent);
+    LINE("const bool adds = to >= 0 && to < %" PRId64 ";", extent);
+    LINE("scatter_lanes(sum, adds ? (int)to : -1, adds ? p2[from + c] : 0.f);");
+    LINE("__syncwarp();");
+    CLOSE();
+    LINE("for (int c = lane; c < %" PRId64 "; c += 32)", extent);
+    LINE("    p3[base + c] = sum[c];");
+}
+
+void scatter_sum_prelude(Printer *pr, const Kernel *k)
+{
+    (void)k;
+    LINE("#ifndef SCATTER_LANES");
+    LINE("#define SCATTER_LANES");
+    LINE("/* sum[to] += v, of the lanes whose `to` is not negative; the first of those with the same adds "
+         "all. */");
+    OPEN("FN void scatter_lanes(float *sum, int to, float v)");
+    LINE("const int lane = (int)threadIdx.x %% 32;");
+    LINE("const uint32_t same = __match_any_sync(0xffffffffu, to);");
+    LINE("const bool first = to >= 0 && lane == __ffs((int)same) - 1;");
+    LINE("uint32_t rest = first ? same : 0;");
+    LINE("float all = first ? sum[to] : 0.f;");
+    OPEN("while (__ballot_sync(0xffffffffu, rest != 0))");
+    LINE("const float x = __shfl_sync(0xffffffffu, v, rest ? __ffs((int)rest) - 1 : lane);");
+    LINE("all = rest ? all + x : all;");
+    LINE("rest &= rest - 1;");
+    CLOSE();
+    LINE("if (first)");
+    LINE("    sum[to] = all;");
+    CLOSE();
+    LINE("#endif");
+}
