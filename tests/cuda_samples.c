@@ -1,4 +1,4 @@
-/* cuda_samples.c -- sums by an index, of rows and of elements, pools and transposed images of few channels. */
+/* cuda_samples.c -- sums by an index, of rows and of elements, pools, transposed images of few channels. */
 #include "cuda_samples.h"
 #include <math.h>
 

@@ -208,7 +208,8 @@ static bool gather_elements_infer(const Graph *g, const Node *n, Type *out, Diag
 }
 
 /* p: 0 dimensions but the last, 1 its extent, 2 of x's axis, 3 its stride, 4 along the last otherwise, 5
- * integers, 6 indices, 7 elements of an item, 24 items of a row; per dimension 8.. extent, 16.. stride of x. */
+ * integers, 6 indices, 7 elements of an item, 24 items of a row; per dimension 8.. extent, 16.. stride of
+ * x. */
 /* clang-format off */
 KERNEL(gather_elements,
     int64_t rest = i / p[24], base = 0;
