@@ -38,7 +38,7 @@ static const OwnText own_texts[] = {
     {cuda_is_pad, pad_launch, NULL, pad_kernel, NULL},
     {cuda_is_sample, sample_launch, sample_prelude, sample_kernel, NULL},
     {cuda_is_elements, elements_launch, elements_prelude, elements_kernel, NULL},
-    {cuda_is_scatter_sum, scatter_sum_launch, scatter_sum_prelude, scatter_sum_kernel, NULL},
+    {cuda_is_scatter_sum, scatter_sum_launch, NULL, scatter_sum_kernel, NULL},
 };
 
 static const OwnText *own_text(const Kernel *k)
@@ -317,6 +317,14 @@ static void print_dag(Printer *pr, const Kernel *k)
     arena_free(&a);
 }
 
+void item_kernel(Printer *pr, const Kernel *k, int64_t items, int threads)
+{
+    LINE("const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x;", threads);
+    LINE("if (item >= %" PRId64 ")", items);
+    LINE("    return;");
+    text_body_call(&pr->w, k, pr->name, "p", "", "item");
+}
+
 static void print_items(Printer *pr, const Kernel *k)
 {
     OPEN("for (int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; item < %" PRId64
@@ -422,7 +430,7 @@ void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n)
 {
     bool gather = false, tensor = false, wgmma = false;
     for (int i = 0; i < n; i++) {
-        gather |= cuda_is_gather_sum(k[i]);
+        gather |= cuda_is_gather_sum(k[i]) || cuda_is_scatter_sum(k[i]);
         tensor |= uses_tensor(k[i]);
         wgmma |= k[i]->wgmma;
     }

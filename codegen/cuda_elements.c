@@ -1,7 +1,6 @@
 /* cuda_elements.c -- gather_elements and sums by scatter_elements as CUDA C: the text of ir/ops/gather.c with
  * a few elements for each thread, so that a warp's are neighbours; and of sums along the last dimension a
- * warp for each row, which is in shared memory meanwhile.  Lanes that add to the same element do so in their
- * order, so that sums are those of the indices' order. */
+ * warp for each row, which is in shared memory meanwhile (prelude/gather.h adds to it). */
 #include "cuda_int.h"
 
 enum { THREADS = 256, PER_THREAD = 4, WARPS = 4, MOST_BYTES = 32 << 10 /* of a block's rows */ };
@@ -31,13 +30,7 @@ void elements_prelude(Printer *pr, const Kernel *k)
     text_body(&pr->w, &by, pr->name);
 }
 
-void elements_kernel(Printer *pr, const Kernel *k)
-{
-    LINE("const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x;", THREADS);
-    LINE("if (item >= %" PRId64 ")", by_elements(k).items);
-    LINE("    return;");
-    text_body_call(&pr->w, k, pr->name, "p", "", "item");
-}
+void elements_kernel(Printer *pr, const Kernel *k) { item_kernel(pr, k, by_elements(k).items, THREADS); }
 
 /* ---- sums by index ------------------------------------------------------------------------------ */
 
@@ -90,28 +83,4 @@ void scatter_sum_kernel(Printer *pr, const Kernel *k)
     CLOSE();
     LINE("for (int c = lane; c < %" PRId64 "; c += 32)", extent);
     LINE("    p3[base + c] = sum[c];");
-}
-
-void scatter_sum_prelude(Printer *pr, const Kernel *k)
-{
-    (void)k;
-    LINE("#ifndef SCATTER_LANES");
-    LINE("#define SCATTER_LANES");
-    LINE("/* sum[to] += v, of the lanes whose `to` is not negative; the first of those with the same adds "
-         "all. */");
-    OPEN("FN void scatter_lanes(float *sum, int to, float v)");
-    LINE("const int lane = (int)threadIdx.x %% 32;");
-    LINE("const uint32_t same = __match_any_sync(0xffffffffu, to);");
-    LINE("const bool first = to >= 0 && lane == __ffs((int)same) - 1;");
-    LINE("uint32_t rest = first ? same : 0;");
-    LINE("float all = first ? sum[to] : 0.f;");
-    OPEN("while (__ballot_sync(0xffffffffu, rest != 0))");
-    LINE("const float x = __shfl_sync(0xffffffffu, v, rest ? __ffs((int)rest) - 1 : lane);");
-    LINE("all = rest ? all + x : all;");
-    LINE("rest &= rest - 1;");
-    CLOSE();
-    LINE("if (first)");
-    LINE("    sum[to] = all;");
-    CLOSE();
-    LINE("#endif");
 }

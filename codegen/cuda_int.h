@@ -161,6 +161,9 @@ bool cuda_is_pad(const Kernel *k);
 CudaLaunch pad_launch(const Kernel *k);
 void pad_kernel(Printer *pr, const Kernel *k);
 
+/* Body: a thread for each of so many items. */
+void item_kernel(Printer *pr, const Kernel *k, int64_t items, int threads);
+
 /* ---- cuda_sample.c: likewise ---------------------------------------------------------------------- */
 
 bool cuda_is_sample(const Kernel *k);
@@ -174,8 +177,7 @@ bool cuda_is_elements(const Kernel *k);
 CudaLaunch elements_launch(const Kernel *k);
 void elements_prelude(Printer *pr, const Kernel *k);
 void elements_kernel(Printer *pr, const Kernel *k);
-bool cuda_is_scatter_sum(const Kernel *k);
+bool cuda_is_scatter_sum(const Kernel *k); /* likewise */
 CudaLaunch scatter_sum_launch(const Kernel *k);
-void scatter_sum_prelude(Printer *pr, const Kernel *k);
 void scatter_sum_kernel(Printer *pr, const Kernel *k);
 #endif

@@ -39,10 +39,4 @@ void sample_prelude(Printer *pr, const Kernel *k)
     text_body(&pr->w, &by, pr->name);
 }
 
-void sample_kernel(Printer *pr, const Kernel *k)
-{
-    LINE("const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x;", THREADS);
-    LINE("if (item >= %" PRId64 ")", by_channel(k).items);
-    LINE("    return;");
-    text_body_call(&pr->w, k, pr->name, "p", "", "item");
-}
+void sample_kernel(Printer *pr, const Kernel *k) { item_kernel(pr, k, by_channel(k).items, THREADS); }

@@ -7,6 +7,18 @@
 #include "imported.h"
 #include "onnx_builder.h"
 
+/* y = x, and what `index` gathers of it added where it was. */
+static void gather_and_add(Builder *b, Arena *a, int64_t axis)
+{
+    add_int(b, add_node(b, a, "GatherElements", "x index", "g"), "axis", axis);
+    Onnx__NodeProto *n = add_node(b, a, "ScatterElements", "x index g", "y");
+    add_int(b, n, "axis", axis);
+    Onnx__AttributeProto *how = add_attr(b, n, "reduction");
+    how->has_type = how->has_s = true;
+    how->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
+    how->s = (ProtobufCBinaryData){3, (uint8_t *)"add"};
+}
+
 /* PyTorch expands an index of rows to all of their elements: 8 bytes for each.  It is an input, known, or
  * repeated. */
 START_TEST(an_index_of_rows_stays_one)
@@ -31,15 +43,7 @@ START_TEST(an_index_of_rows_stays_one)
     add_value(&b, &a, "y", FLOAT, "232", false);
     add_node(&b, &a, "Shape", "like", "shape");
     add_node(&b, &a, _i < 2 ? "Expand" : "Tile", _i < 2 ? "row shape" : "row times", "index");
-    Onnx__NodeProto *n[] = {add_node(&b, &a, "GatherElements", "x index", "g"),
-                            add_node(&b, &a, "ScatterElements", "x index g", "y")};
-    for (int i = 0; i < 2; i++) {
-        add_int(&b, n[i], "axis", 1);
-    }
-    Onnx__AttributeProto *how = add_attr(&b, n[1], "reduction");
-    how->has_type = how->has_s = true;
-    how->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
-    how->s = (ProtobufCBinaryData){3, (uint8_t *)"add"};
+    gather_and_add(&b, &a, 1);
     OnnxFeed feed[] = {{"x", {type_make(DT_F32, 3, (int64_t[]){2, 3, 2}), x}},
                        {"row", {type_make(DT_I64, 3, (int64_t[]){2, 2, 1}), row}}};
     Imported r = import_file(save(&b, &a, "rows.onnx"));
@@ -82,14 +86,7 @@ START_TEST(an_index_of_a_batch_stays_one)
         add_node(&b, &a, "Shape", "x", "shape");
         add_node(&b, &a, "Expand", "matrix shape", "index");
     }
-    Onnx__NodeProto *n[] = {add_node(&b, &a, "GatherElements", "x index", "g"),
-                            add_node(&b, &a, "ScatterElements", "x index g", "y")};
-    for (int i = 0; i < 2; i++)
-        add_int(&b, n[i], "axis", 2);
-    Onnx__AttributeProto *how = add_attr(&b, n[1], "reduction");
-    how->has_type = how->has_s = true;
-    how->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
-    how->s = (ProtobufCBinaryData){3, (uint8_t *)"add"};
+    gather_and_add(&b, &a, 2);
     OnnxFeed feed[] = {{"x", {type_make(DT_F32, 3, (int64_t[]){2, 2, 3}), x}},
                        {"matrix", {type_make(DT_I64, 2, (int64_t[]){2, 3}), index}}};
     Imported r = import_file(save(&b, &a, "batch.onnx"));

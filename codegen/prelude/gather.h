@@ -249,3 +249,21 @@ FN void gather_lists(const Gather *g, void *to, int bytes)
     if ((int)blockIdx.x == g->blocks - 1 && threadIdx.x == 0)
         g->found[g->blocks * GATHER_WARPS] = base + n;
 }
+
+/* sum[to] += v, of the warp's lanes whose `to` is not negative, in their order: the first of those with the
+ * same one adds all. */
+FN void scatter_lanes(float *sum, int to, float v)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const uint32_t same = __match_any_sync(0xffffffffu, to);
+    const bool first = to >= 0 && lane == __ffs((int)same) - 1;
+    uint32_t rest = first ? same : 0;
+    float all = first ? sum[to] : 0.f;
+    while (__ballot_sync(0xffffffffu, rest != 0)) {
+        const float x = __shfl_sync(0xffffffffu, v, rest ? __ffs((int)rest) - 1 : lane);
+        all = rest ? all + x : all;
+        rest &= rest - 1;
+    }
+    if (first)
+        sum[to] = all;
+}

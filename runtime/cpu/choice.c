@@ -17,8 +17,8 @@
  *   16 bits without AVX-512    ours: the library copies one element at a time (convolutions took 3 to 10
  *                        times as long)
  *   other convolutions   blocked layouts, faster in spite of the copies
- *   gradients of weights in bf16 with AMX    ours, where windows move by one: 0.55 to 1.05 of the library's
- *                        time on channels-last images, 0.5 to 0.9 on others, and a tenth of its memory
+ *   gradients of weights in bf16 with AMX    ours, where windows move by one: 0.5 to 1.1 of the library's
+ *                        time on channels-last images, 0.5 to 0.95 on others, mostly in less memory
  *   channels-last ones   as the images lie, where they are not Winograd's
  *
  * Working memory that is large against the operands would decide how small a budget can be met,

@@ -293,10 +293,6 @@ TILES_ISA PLAIN static void multiply_row(const TiledWeights *w, const Scratch *s
     }
 }
 
-TILES_ISA static void begin(void) { tiles_begin(); }
-
-TILES_ISA static void end(void) { tiles_end(); }
-
 static void store(const TiledWeights *w, const float *sums, int64_t out, int64_t in, void *to)
 {
     const int64_t n = least(SIDE, w->in - in * SIDE);
@@ -365,11 +361,12 @@ static void run_blocks(const TiledWeights *w, const Scratch *s, char *const at[S
 void tiled_weights_run(const TiledWeights *w, char *const at[SLOTS], void *scratch)
 {
     const Scratch s = scratch_of(w, scratch);
+    const Panel tiles = panel_of(64, PANEL_TILES);
 #pragma omp parallel num_threads(w->threads)
     {
-        begin();
+        panel_begin(&tiles);
         (is_whole(w) ? run_whole : run_blocks)(w, &s, at);
-        end();
+        panel_end(&tiles);
     }
 }
 
