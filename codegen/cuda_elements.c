@@ -1,6 +1,6 @@
-/* cuda_elements.c -- gather_elements and sums by scatter_elements as CUDA C: the text of ir/ops/gather.c with
- * a few elements for each thread, so that a warp's are neighbours; and of sums along the last dimension a
- * warp for each row, which is in shared memory meanwhile (prelude/gather.h adds to it). */
+/* cuda_elements.c -- gather_elements, its gradient and sums by scatter_elements as CUDA C: the text of
+ * ir/ops/gather.c with a few elements for each thread, so that a warp's are neighbours; and of sums along the
+ * last dimension a warp for each row, which is in shared memory meanwhile (prelude/gather.h adds to it). */
 #include "cuda_int.h"
 
 enum { THREADS = 256, PER_THREAD = 4, WARPS = 4, MOST_BYTES = 32 << 10 /* of a block's rows */ };
@@ -34,11 +34,23 @@ void elements_kernel(Printer *pr, const Kernel *k) { item_kernel(pr, k, by_eleme
 
 /* ---- sums by index ------------------------------------------------------------------------------ */
 
+/* Operands: what is added to (-1: zeros), indices, updates, the result. */
+typedef struct {
+    int x, index, updates, sums;
+} SumOperands;
+
+static SumOperands sum_operands(const Kernel *k)
+{
+    return cuda_is_body(k, "scatter_elements") ? (SumOperands){0, 1, 2, 3} : (SumOperands){-1, 1, 0, 2};
+}
+
 /* Parameters as scatter.c has them: rows of p[1] elements, p[2] of what is added to them. */
 bool cuda_is_scatter_sum(const Kernel *k)
 {
-    bool rows = cuda_is_body(k, "scatter_elements") && k->items > 0 && k->p[3] == 1 && k->p[4] == 1;
-    return rows && k->p[9] == SCATTER_ADD && k->operand[0] == DT_F32 && k->p[1] > 0 &&
+    bool sums = cuda_is_body(k, "gather_elements_bwd") ||
+                (cuda_is_body(k, "scatter_elements") && k->p[9] == SCATTER_ADD && k->operand[0] == DT_F32);
+    return sums && k->items > 0 && k->p[3] == 1 && k->p[4] == 1 &&
+           dtype_sum(k->operand[sum_operands(k).sums]) == DT_F32 && k->p[1] > 0 &&
            k->p[1] * WARPS * dtype_size[DT_F32] <= MOST_BYTES;
 }
 
@@ -63,6 +75,7 @@ static void print_row(Printer *pr, const Kernel *k)
 void scatter_sum_kernel(Printer *pr, const Kernel *k)
 {
     const int64_t extent = k->p[1], added = k->p[2];
+    const SumOperands of = sum_operands(k);
     LINE("__shared__ float sums[%d][%" PRId64 "];", WARPS, extent);
     LINE("const int lane = (int)threadIdx.x %% 32;");
     LINE("const int64_t row = (int64_t)blockIdx.x * %d + threadIdx.x / 32;", WARPS);
@@ -71,16 +84,20 @@ void scatter_sum_kernel(Printer *pr, const Kernel *k)
     LINE("    return;");
     print_row(pr, k);
     LINE("for (int c = lane; c < %" PRId64 "; c += 32)", extent);
-    LINE("    sum[c] = p0[base + c];");
+    if (of.x >= 0)
+        LINE("    sum[c] = p%d[base + c];", of.x);
+    else
+        LINE("    sum[c] = 0;");
     LINE("__syncwarp();");
     OPEN("for (int c = lane; any && c - lane < %" PRId64 "; c += 32)", added);
-    LINE("int64_t to = c < %" PRId64 " ? LD_%s(p1, from %% %" PRId64 " + c) : -%" PRId64 " - 1;", added,
-         dtype_name[k->operand[1]], k->p[10], extent);
+    LINE("int64_t to = c < %" PRId64 " ? LD_%s(p%d, from %% %" PRId64 " + c) : -%" PRId64 " - 1;", added,
+         dtype_name[k->operand[of.index]], of.index, k->p[10], extent);
     LINE("to += to < 0 ? %" PRId64 " : 0;", extent);
     LINE("const bool adds = to >= 0 && to < %" PRId64 ";", extent);
-    LINE("scatter_lanes(sum, adds ? (int)to : -1, adds ? p2[from + c] : 0.f);");
+    LINE("scatter_lanes(sum, adds ? (int)to : -1, adds ? LD_%s(p%d, from + c) : 0.f);",
+         dtype_name[k->operand[of.updates]], of.updates);
     LINE("__syncwarp();");
     CLOSE();
     LINE("for (int c = lane; c < %" PRId64 "; c += 32)", extent);
-    LINE("    p3[base + c] = sum[c];");
+    LINE("    ST_%s(p%d, base + c, sum[c]);", dtype_name[k->operand[of.sums]], of.sums);
 }

@@ -160,6 +160,9 @@ typedef struct { Ints shape; int64_t dtype, key; double lo, hi; } RandomAttrs;
 
 /* gather_elements x, i.  batch: of i's first dimensions, which are 1: all of x's have those indices. */
 typedef struct { int64_t axis, batch; } ElementsAttrs;
+/* gather_elements_bwd g, i -> zeros of `shape` with g added where gather_elements reads.  out: the result's
+ * type, DT_NONE: that of sums, dtype_sum(). */
+typedef struct { int64_t axis, batch, out; Ints shape; } ElementsBwdAttrs;
 /* scatter_elements x, i, u (batch: likewise); scatter_nd x, i, u; gather_nd x, i (batch dims in axis). */
 typedef struct { int64_t axis, reduction, batch; } ScatterAttrs;
 enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN };

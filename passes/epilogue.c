@@ -1,7 +1,8 @@
 /* epilogue.c -- what is done to a result element by element joins the operator that makes it, on devices
  * whose operators have epilogues: products add a row (a bias) and a matrix (a residual, or another gradient),
- * gradients of attention are stored in the 16 bits in which they are read; a GELU is its product's second
- * result, and the gradient of one is made by the product that makes the gradient of its result.
+ * gradients of attention and of gather_elements are stored in the 16 bits in which they are read; a GELU is
+ * its product's second result, and the gradient of one is made by the product that makes the gradient of its
+ * result.
  *
  * The result goes through memory once instead of two or three times.  A product that is added to wider
  * numbers is not rounded before that.  Products that may be split later stay as they are. */
@@ -101,7 +102,7 @@ static Val rule_add(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* ---- gradients of attention ---------------------------------------------------------------------- */
+/* ---- gradients that are stored in 16 bits -------------------------------------------------------- */
 
 typedef struct {
     Val *as;     /* per value, as of rewrite_as() */
@@ -126,17 +127,33 @@ static void find_others(const Graph *g, Narrow *x)
         x->other[g->update[i].value.i] = true;
 }
 
-/* Results of a node that is made in the type of its operand q. */
+/* The attribute of n that names the type of its results, which may be that of operand *of; NULL: it has none.
+ * Sums by index are rounded by a kernel that has whole rows of them in shared memory. */
+static int64_t *result_type(const Graph *g, const Node *n, int *of)
+{
+    enum { ROW = 2048 /* elements */ };
+    if (n->op == OP_attention_grad || n->op == OP_attention_packed_grad) {
+        *of = 1; /* q */
+        return &((AttentionAttrs *)n->attr)->out;
+    }
+    ElementsBwdAttrs *sums = n->attr;
+    const Type *x = val_type(g, n->out[0]);
+    *of = 0;
+    bool rows = n->op == OP_gather_elements_bwd && sums->axis == x->rank - 1 && x->dim[sums->axis] <= ROW;
+    return rows ? &sums->out : NULL;
+}
+
 static void narrow(Graph *g, const Node *n, Narrow *x)
 {
-    AttentionAttrs *at = n->attr;
-    DType half = val_type(g, n->in[1])->dt;
-    bool all = dtype_is_half(half) && at->out == DT_NONE;
+    int of;
+    int64_t *type = result_type(g, n, &of);
+    DType half = type ? val_type(g, n->in[of])->dt : DT_NONE;
+    bool all = dtype_is_half(half) && *type == DT_NONE;
     for (int i = 0; i < n->nout; i++)
         all &= !x->other[n->out[i].i];
     if (!all)
         return;
-    at->out = half;
+    *type = half;
     for (int i = 0; i < n->nout; i++)
         g->vals[n->out[i].i].type.dt = half;
 }
@@ -150,8 +167,7 @@ static bool narrow_gradients(Graph *g, Arena *tmp)
         Node *n = &g->nodes[g->order[k].i];
         for (int i = 0; i < n->nin; i++)
             n->in[i] = rewrite_as(x.as, n->in[i]);
-        if (n->op == OP_attention_grad || n->op == OP_attention_packed_grad)
-            narrow(g, n, &x);
+        narrow(g, n, &x);
         if (is_narrowing(g, n) && type_equal(val_type(g, n->in[0]), val_type(g, n->out[0]))) {
             x.as[n->out[0].i] = n->in[0];
             any = true;

@@ -52,6 +52,12 @@ IndexRange index_range(const Graph *g, const Node *n, int operand)
             return (IndexRange){.limit = at->shape.v[at->axis], .negative = true};
         }
         break;
+    case OP_gather_elements_bwd:
+        if (operand == 1) {
+            const ElementsBwdAttrs *at = n->attr;
+            return (IndexRange){.limit = at->shape.v[at->axis], .negative = true};
+        }
+        break;
     case OP_cross_entropy:
     case OP_cross_entropy_bwd:
         if (operand == (n->op == OP_cross_entropy ? 1 : 2)) {

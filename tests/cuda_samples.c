@@ -135,7 +135,28 @@ static void elements_sample(Sample *s, int i)
     sample_build(s, &(ScatterAttrs){.axis = 2, .reduction = SCATTER_ADD, .batch = shared});
 }
 
-int cuda_samples(void) { return SUMS + POOLS + 2 * IMAGES + ELEMENTS; }
+/* The same rows, from zeros: in f32, in bf16 and from bf16 to f32. */
+static void elements_bwd_sample(Sample *s, int i, int kind)
+{
+    const int n = elements[i].extent;
+    const bool shared = elements[i].shared;
+    const DType dt = kind ? DT_BF16 : DT_F32;
+    *s = (Sample){.seed = (uint64_t)i, .dt = dt, .op = OP_gather_elements_bwd};
+    graph_init(&s->g, &s->arena, &s->diag);
+    Type x = type_make(dt, 3, (int64_t[]){2, elements[i].rows, n}), dy = x, ix;
+    dy.dim[1] -= shared ? 0 : 1;
+    dy.dim[2] = elements[i].added;
+    ix = type_with(dy, i % 2 ? DT_I32 : DT_I64);
+    ix.dim[0] = shared ? 1 : ix.dim[0];
+    sample_reals(s, dy, -1, 1);
+    sample_ints(s, ix, -n - 1, n);
+    for (int64_t k = 0; k < type_count(&ix); k++)
+        if (sample_chance(s, elements[i].most))
+            tensor_set_i(&s->data[1], k, n / 3);
+    sample_build(s, &(ElementsBwdAttrs){2, shared, kind == 1 ? DT_BF16 : DT_NONE, sample_all_dims(&x)});
+}
+
+int cuda_samples(void) { return SUMS + POOLS + 2 * IMAGES + 4 * ELEMENTS; }
 
 void cuda_sample(Sample *s, int i)
 {
@@ -145,6 +166,10 @@ void cuda_sample(Sample *s, int i)
         pool_sample(s, i - SUMS);
     else if (i < SUMS + POOLS + 2 * IMAGES)
         image_sample(s, i - SUMS - POOLS);
-    else
+    else if (i < SUMS + POOLS + 2 * IMAGES + ELEMENTS)
         elements_sample(s, i - SUMS - POOLS - 2 * IMAGES);
+    else {
+        i -= SUMS + POOLS + 2 * IMAGES + ELEMENTS;
+        elements_bwd_sample(s, i % ELEMENTS, i / ELEMENTS);
+    }
 }

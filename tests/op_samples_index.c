@@ -207,6 +207,22 @@ static void gather_elements(Sample *s)
     sample_build(s, &(ElementsAttrs){axis, batch});
 }
 
+static void gather_elements_bwd(Sample *s)
+{
+    int axis;
+    Type x = shape_along(s, 4, 6, &axis);
+    int n = (int)x.dim[axis];
+    Type ix = element_indices(s, &x, axis), dy = ix;
+    int64_t batch = share_indices(s, &ix, axis);
+    dy.dt = s->dt;
+    for (int i = 0; i < batch; i++)
+        dy.dim[i] = x.dim[i];
+    sample_reals(s, dy, -1, 1);
+    sample_ints(s, ix, -n, n - 1);
+    sample_build(
+        s, &(ElementsBwdAttrs){axis, batch, sample_chance(s, 30) ? s->dt : DT_NONE, sample_all_dims(&x)});
+}
+
 /* Batch dimensions, tuple length and the shape of the tuples for x. */
 static Type tuples(Sample *s, const Type *x, int *batch, int *tuple)
 {
@@ -390,6 +406,7 @@ SampleFn *const sample_index[OP_COUNT] = {
     [OP_gather_bwd] = gather_bwd,
     [OP_gather_elements] = gather_elements,
     [OP_gather_nd] = gather_nd,
+    [OP_gather_elements_bwd] = gather_elements_bwd,
     [OP_scatter_elements] = scatter_elements,
     [OP_scatter_nd] = scatter_nd,
     [OP_cumsum] = cumsum,

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS + 90 };
+enum { RANDOM = 36, TRIALS = 2, MOST = RANDOM + OP_COUNT * TRIALS + 120 };
 
 /* A kernel with operands for the interpreter (want) and for the generated text (got). */
 typedef struct {
@@ -39,6 +39,7 @@ typedef struct {
 
 static Case *batch_add(Batch *b, const char *label, int i, const Kernel *k)
 {
+    ck_assert_int_lt(b->n, MOST);
     Case *c = &b->c[b->n];
     b->k[b->n++] = &c->k;
     snprintf(c->label, sizeof c->label, "%s %d", label, i);

@@ -1,4 +1,5 @@
-/* gather.c -- reading by index: gather, gather_elements, gather_nd; the gradient of gather.
+/* gather.c -- reading by index: gather, gather_elements, gather_nd; the gradient of gather (that of
+ * gather_elements is in scatter.c).
  *
  * Negative indices count from the end.  An index out of range reads 0 and receives nothing:
  * data decides about indices, so a kernel cannot refuse them and must not leave its memory.
@@ -257,24 +258,20 @@ static bool gather_elements_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-static Val zeros(Graph *g, DType dt, const Type *like)
-{
-    return build_expand(g, build_scalar(g, dt, 0), like->rank, like->dim);
-}
-
-/* Scatter the cotangent into the gradient so far, so that those of many readings are not added, or zeros. */
-static bool scatter_grad(Grad *gr, const Node *n)
+/* The cotangent is added to the gradient so far, so that those of many readings are not added as wholes. */
+static bool gather_elements_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
-    bool nd = n->op == OP_gather_nd;
-    ScatterAttrs at = {axis_of(n), SCATTER_ADD, nd ? 0 : ((const ElementsAttrs *)n->attr)->batch};
-    Val dy = wide(g, grad_out(gr, n, 0));
+    const ElementsAttrs *at = n->attr;
+    Val dy = grad_out(gr, n, 0);
     if (g->diag->failed)
         return false;
-    DType dt = val_type(g, dy)->dt;
-    Val sum = grad_take(gr, n->in[0], dt);
-    Val in[] = {sum.i ? sum : zeros(g, dt, val_type(g, n->in[0])), n->in[1], dy};
-    grad_add(gr, n->in[0], build(g, nd ? OP_scatter_nd : OP_scatter_elements, NULL, 3, in, &at));
+    Val sum = grad_take(gr, n->in[0], dtype_sum(val_type(g, dy)->dt));
+    ScatterAttrs add = {at->axis, SCATTER_ADD, at->batch};
+    ElementsBwdAttrs first = {at->axis, at->batch, DT_NONE, ints_of(val_type(g, n->in[0]))};
+    Val dx = sum.i ? build(g, OP_scatter_elements, NULL, 3, (Val[]){sum, n->in[1], wide(g, dy)}, &add)
+                   : build(g, OP_gather_elements_bwd, NULL, 2, (Val[]){dy, n->in[1]}, &first);
+    grad_add(gr, n->in[0], dx);
     return true;
 }
 
@@ -297,7 +294,7 @@ const OpDef op_gather_elements = {.name = "gather_elements",
                                   .nout = 1,
                                   ATTRS(elements_attrs, ElementsAttrs),
                                   .infer = gather_elements_infer,
-                                  .grad = scatter_grad,
+                                  .grad = gather_elements_grad,
                                   .onnx = gather_elements_onnx,
                                   .lower = gather_elements_lower};
 
@@ -361,12 +358,28 @@ static bool gather_nd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
+/* Likewise; without a gradient so far, to zeros. */
+static bool gather_nd_grad(Grad *gr, const Node *n)
+{
+    Graph *g = gr->g;
+    ScatterAttrs at = {axis_of(n), SCATTER_ADD, 0};
+    Val dy = wide(g, grad_out(gr, n, 0));
+    if (g->diag->failed)
+        return false;
+    const Type *x = val_type(g, n->in[0]);
+    DType dt = val_type(g, dy)->dt;
+    Val sum = grad_take(gr, n->in[0], dt);
+    Val in[] = {sum.i ? sum : build_expand(g, build_scalar(g, dt, 0), x->rank, x->dim), n->in[1], dy};
+    grad_add(gr, n->in[0], build(g, OP_scatter_nd, NULL, 3, in, &at));
+    return true;
+}
+
 const OpDef op_gather_nd = {.name = "gather_nd",
                             .min_in = 2,
                             .max_in = 2,
                             .nout = 1,
                             ATTRS(axis_attrs, AxisAttrs),
                             .infer = gather_nd_infer,
-                            .grad = scatter_grad,
+                            .grad = gather_nd_grad,
                             .onnx = axis_onnx,
                             .lower = gather_nd_lower};

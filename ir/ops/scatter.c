@@ -1,4 +1,4 @@
-/* scatter.c -- writing by index: scatter_elements and scatter_nd.
+/* scatter.c -- writing by index: scatter_elements and scatter_nd; the gradient of gather_elements.
  *
  * out = x, then out[index] op= u in the order of the indices, so that duplicates are well
  * defined (the last SET wins).  An item owns every element it may write: all of one line
@@ -89,13 +89,13 @@ KERNEL(scatter_elements,
 )
 /* clang-format on */
 
-static bool scatter_elements_lower(Kernel *k, const Graph *g, const Node *n)
+/* Parameters for updates u of x at indices ix; returns the items. */
+static int64_t elements_params(Kernel *k, const Type *x, const Type *ix, const Type *u, int axis,
+                               int64_t reduction)
 {
-    const ScatterAttrs *at = n->attr;
-    const Type *x = in_type(g, n, 0), *u = in_type(g, n, 2);
-    int axis = (int)at->axis, last = x->rank - 1, lead = 0;
+    int last = x->rank - 1, lead = 0;
     bool column = axis != last;
-    int64_t xs[MAX_RANK], us[MAX_RANK], items = 1, indices = type_count(in_type(g, n, 1));
+    int64_t xs[MAX_RANK], us[MAX_RANK], items = 1, indices = type_count(ix);
     type_strides(x, xs);
     type_strides(u, us);
     for (int i = 0; i < x->rank; i++) {
@@ -117,12 +117,109 @@ static bool scatter_elements_lower(Kernel *k, const Graph *g, const Node *n)
                    column ? u->dim[last] : 1,
                    chunks_of(inner),
                    !dtype_is_float(x->dt),
-                   at->reduction,
+                   reduction,
                    indices ? indices : 1};
     memcpy(k->p, p, sizeof p);
     k->np = 48;
     k->flops = (double)(type_count(x) + type_count(u));
-    k_body(k, &scatter_elements_body, items * chunks_of(inner));
+    return items * chunks_of(inner);
+}
+
+static bool scatter_elements_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    const ScatterAttrs *at = n->attr;
+    k_body(k, &scatter_elements_body,
+           elements_params(k, in_type(g, n, 0), in_type(g, n, 1), in_type(g, n, 2), (int)at->axis,
+                           at->reduction));
+    return true;
+}
+
+/* ---- gather_elements_bwd dy, i: zeros with dy added at i ---------------------------- */
+
+static const AttrDef elements_bwd_attrs[] = {
+    ATTR(ElementsBwdAttrs, axis, AT_I64, 0), ATTR(ElementsBwdAttrs, batch, AT_I64, 0),
+    ATTR(ElementsBwdAttrs, out, AT_DTYPE, DT_NONE), ATTR(ElementsBwdAttrs, shape, AT_INTS, 0)};
+
+static bool gather_elements_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
+{
+    const ElementsBwdAttrs *at = n->attr;
+    const Type *dy = in_type(g, n, 0), *ix = in_type(g, n, 1);
+    char a[160];
+    TRY(index_valid(g, n, 1, d));
+    TRY(shape_type(n, at->out == DT_NONE ? dtype_sum(dy->dt) : (DType)at->out, &at->shape, out, d));
+    TRY(axis_valid(n, at->axis, out->rank, d));
+    TRY(elements_fit(n, out, ix, (int)at->axis, at->batch, d));
+    Type each = *ix;
+    for (int i = 0; i < at->batch; i++)
+        each.dim[i] = out->dim[i];
+    if (!dtype_is_float(dy->dt) || (out->dt != dy->dt && out->dt != dtype_sum(dy->dt)))
+        return fail(d, "gather_elements_bwd: sums of %s are not %s", dtype_name[dy->dt], dtype_name[out->dt]);
+    return type_same_shape(&each, dy) || fail(d, "gather_elements_bwd: the gradient is %s", type_str(dy, a));
+}
+
+/* p: likewise; 11: positions along the axis that are summed at a time, 0: all, in the result itself, which
+ * is not rounded. */
+/* clang-format off */
+KERNEL(gather_elements_bwd,
+    const int64_t inner = p[5], chunks = p[7];
+    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), u1 = FMIN(p[6], c1);
+    int64_t rest = i / chunks, base = 0, ubase = 0;
+    int inside = 1;
+    for (int64_t d = p[0]; d-- > 0;) {
+        const int64_t at = rest % p[16 + d];
+        rest /= p[16 + d];
+        base += at * p[32 + d];
+        ubase += at * p[40 + d];
+        inside = inside && at < p[24 + d];
+    }
+    const int64_t index = ubase % p[10], updates = inside ? p[2] : 0;
+    for (int64_t a = 0; a < p[1] && !p[11]; a++)
+        for (int64_t c = c0; c < c1; c++)
+            SETF(2, base + a * p[3] + c, 0);
+    for (int64_t a = 0; a < updates && !p[11]; a++)
+        for (int64_t c = c0; c < u1; c++) {
+            int64_t row = I(1, index + a * p[4] + c);
+            row += row < 0 ? p[1] : 0;
+            if (row < 0 || row >= p[1])
+                continue;
+            const int64_t to = base + row * p[3] + c;
+            SETF(2, to, F(2, to) + F(0, ubase + a * p[4] + c));
+        }
+    for (int64_t a0 = 0; a0 < p[1] && p[11]; a0 += p[11])
+        for (int64_t c = c0; c < c1; c++) {
+            REAL sum[32];
+            for (int64_t a = 0; a < p[11]; a++)
+                sum[a] = 0;
+            for (int64_t a = 0; a < updates && c < u1; a++) {
+                int64_t row = I(1, index + a * p[4] + c);
+                row += row < 0 ? p[1] : 0;
+                if (row >= a0 && row < a0 + p[11])
+                    sum[row - a0] += F(0, ubase + a * p[4] + c);
+            }
+            for (int64_t a = a0; a < FMIN(p[1], a0 + p[11]); a++)
+                SETF(2, base + a * p[3] + c, sum[a - a0]);
+        }
+)
+/* clang-format on */
+
+static bool gather_elements_bwd_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    enum { AT_A_TIME = 32 };
+    const ElementsBwdAttrs *at = n->attr;
+    const Type *x = out_type(g, n, 0), *dy = in_type(g, n, 0);
+    int64_t items = elements_params(k, x, in_type(g, n, 1), dy, (int)at->axis, SCATTER_ADD);
+    k->p[11] = x->dt == dtype_sum(dy->dt) ? 0 : AT_A_TIME;
+    k_body(k, &gather_elements_bwd_body, items);
+    return true;
+}
+
+static bool gather_elements_bwd_grad(Grad *gr, const Node *n)
+{
+    const ElementsBwdAttrs *at = n->attr;
+    Val dx = build_cast(gr->g, grad_out(gr, n, 0), val_type(gr->g, n->in[0])->dt);
+    grad_add(gr, n->in[0],
+             build(gr->g, OP_gather_elements, NULL, 2, (Val[]){dx, n->in[1]},
+                   &(ElementsAttrs){at->axis, at->batch}));
     return true;
 }
 
@@ -337,11 +434,32 @@ static OnnxVal scatter_batches(OnnxNodes *o, const Graph *g, const Node *n)
 }
 
 /* One for each update. */
-static OnnxVal elements_index(OnnxNodes *o, const ScatterAttrs *at, const Type *u)
+static OnnxVal elements_index(OnnxNodes *o, int64_t batch, const Type *u)
 {
     OnnxVal index = onnx_cast(o, onnx_in(o, 1), DT_I64);
-    return at->batch ? onnx_expand(o, index, u->rank, u->dim) : index;
+    return batch ? onnx_expand(o, index, u->rank, u->dim) : index;
 }
+
+static bool gather_elements_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
+{
+    const ElementsBwdAttrs *at = n->attr;
+    const Type *x = out_type(g, n, 0), *dy = in_type(g, n, 0);
+    DType sum = dtype_sum(dy->dt);
+    OnnxVal y = scatter_elements(o, onnx_zeros(o, sum, x->rank, x->dim), elements_index(o, at->batch, dy),
+                                 onnx_cast(o, onnx_in(o, 0), sum), at->axis, SCATTER_ADD);
+    onnx_out(o, 0, onnx_cast(o, y, x->dt));
+    return true;
+}
+
+const OpDef op_gather_elements_bwd = {.name = "gather_elements_bwd",
+                                      .min_in = 2,
+                                      .max_in = 2,
+                                      .nout = 1,
+                                      ATTRS(elements_bwd_attrs, ElementsBwdAttrs),
+                                      .infer = gather_elements_bwd_infer,
+                                      .grad = gather_elements_bwd_grad,
+                                      .onnx = gather_elements_bwd_onnx,
+                                      .lower = gather_elements_bwd_lower};
 
 static bool scatter_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
@@ -355,7 +473,7 @@ static bool scatter_onnx(OnnxNodes *o, const Graph *g, const Node *n)
         onnx_out(o, 0, scatter_batches(o, g, n));
     else if (!nd)
         onnx_out(o, 0,
-                 scatter_elements(o, onnx_in(o, 0), elements_index(o, at, u), onnx_in(o, 2), at->axis,
+                 scatter_elements(o, onnx_in(o, 0), elements_index(o, at->batch, u), onnx_in(o, 2), at->axis,
                                   at->reduction));
     else if (at->reduction)
         onnx_out(o, 0, scatter_rows(o, g, n, at->reduction));
