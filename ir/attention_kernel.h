@@ -14,7 +14,7 @@
 /* clang-format off */
 #define ATTENTION_INTEGERS(NAME)                                                                             \
     NAME(BATCH) NAME(HEADS) NAME(GROUPS) /* GROUPS: heads of k and of v */                                   \
-    NAME(ROWS) NAME(COLS) NAME(SIZE)     /* of the scores; elements of a head */                             \
+    NAME(ROWS) NAME(COLS) NAME(SIZE)     /* rows and columns of the scores; elements of a head */            \
     NAME(RIGHT) NAME(LEFT)               /* row r sees the columns r - LEFT to r + RIGHT */                  \
     /* Elements from one batch, head and row to the next, of q, k, v and o (gradients lie alike). */         \
     NAME(Q_BATCH) NAME(Q_HEAD) NAME(Q_ROW)                                                                   \
@@ -22,17 +22,17 @@
     NAME(V_BATCH) NAME(V_HEAD) NAME(V_ROW)                                                                   \
     NAME(O_BATCH) NAME(O_HEAD) NAME(O_ROW)                                                                   \
     NAME(Q_FIRST) NAME(K_FIRST) NAME(V_FIRST) /* first elements: 0, unless operands are packed */            \
-    /* Is there a mask, a bias?  Likewise from one element to the next, 0: the same for all. */              \
+    /* Is there a mask, a bias?  Elements from one of each to the next, 0: the same for all. */              \
     NAME(MASK) NAME(MASK_BATCH) NAME(MASK_HEAD) NAME(MASK_ROW) NAME(MASK_COL)                                \
     NAME(BIAS) NAME(BIAS_BATCH) NAME(BIAS_HEAD) NAME(BIAS_ROW) NAME(BIAS_COL)                                \
     NAME(BIAS_EXTENT_BATCH) NAME(BIAS_EXTENT_HEAD) NAME(BIAS_EXTENT_ROW) NAME(BIAS_EXTENT_COL)               \
-    NAME(SINK) NAME(DROPOUT)   /* are there? */                                                              \
+    NAME(SINK) NAME(DROPOUT)   /* is there a sink, dropout? */                                               \
     NAME(PHASE)                /* PHASE_FORWARD .. */                                                        \
     NAME(GUARD) NAME(HIDES)    /* GUARD_NONE .., HIDES_ALL .. */                                             \
     NAME(PACKED)               /* gradients of q, k and v are one result */                                  \
-    NAME(KEY)                  /* of dropout; the last one, see NativeText */
+    NAME(KEY)                  /* key of dropout; must be the last integer, see NativeText */
 #define ATTENTION_REALS(NAME)                                                                                \
-    NAME(SCALE) NAME(FILL) NAME(CAP)     /* as of AttentionAttrs; CAP 0: none */                             \
+    NAME(SCALE) NAME(FILL) NAME(CAP)     /* as in AttentionAttrs; CAP 0: none */                             \
     NAME(DROP_BELOW) NAME(KEEP_FACTOR)   /* weights whose draw is below are 0, others are multiplied */
 #define ATTENTION_PHASES PHASE_FORWARD, PHASE_BACKWARD, PHASE_BIAS /* PHASE_BIAS: gradient of the bias */
 /* clang-format on */

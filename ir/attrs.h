@@ -37,7 +37,7 @@ typedef struct { int64_t dtype; } CastAttrs;             /* cast x */
 typedef struct { Ints shape; } ShapeAttrs;               /* reshape x (a view); expand x */
 typedef struct { Ints perm; } TransposeAttrs;            /* transpose x: out.dim[i] = x.dim[perm[i]] */
 typedef struct { Ints start, step, size; } SliceAttrs;   /* slice x: every dimension; step may be < 0 */
-static inline SliceAttrs slice_all(const Type *t) /* all of it */
+static inline SliceAttrs slice_all(const Type *t) /* the slice that is all of t */
 {
     SliceAttrs s = {.start.n = t->rank, .step.n = t->rank, .size = ints_of(t)};
     for (int i = 0; i < t->rank; i++)
@@ -90,19 +90,19 @@ typedef struct {
 /* Macros: the texts of kernels have their values, too (attention_kernel.h). */
 #define ATTENTION_HIDES HIDES_ALL, HIDES_ADDED, HIDES_SCORE
 #define ATTENTION_GUARDS GUARD_NONE, GUARD_NAN, GUARD_UNSEEN
-#define ATTENTION_SIZE 256 /* of a head, at most */
+#define ATTENTION_SIZE 256 /* most elements of a head */
 enum { ATTENTION_HIDES };
 enum { ATTENTION_GUARDS };
 enum { ATTENTION_LAYOUTS = 3 };
-/* Dimension of batch, head, row and size in a layout. */
+/* Per layout: the dimensions of batch, head, row and size. */
 extern const int attention_place[ATTENTION_LAYOUTS][4];
-/* Has each of `heads` heads of a packed value one use? */
+/* Does each of the `heads` heads of a packed value belong to exactly one of q, k and v? */
 bool attention_packs(const AttentionAttrs *at, int64_t heads);
 
 /* conv x[N,C,s...], w[M,C/group,k...] [, bias[M]]; pads: begins then ends.
  * conv_bwd_data g, w -> x's shape (also the forward of a transposed convolution);
- * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter.  out, tf32: as of
- * matmul.  channels_last: x and the result are [N,s...,C]; weights stay. */
+ * conv_bwd_weights x, g -> w's shape.  shape: full shape of the result of the two latter.  out, tf32: as in
+ * MatmulAttrs.  channels_last: x and the result are [N,s...,C]; weights stay. */
 typedef struct {
     Ints strides, pads, dilations;
     int64_t group;
@@ -126,8 +126,8 @@ typedef struct {
 typedef struct { int64_t axis; double eps; } NormAttrs;
 
 /* cross_entropy logits, target(int) [, class weight] -> loss, lse: classes on `axis`; loss and lse
- * have that axis removed; loss is weighted, 0 where target == ignore.  negative: such targets count from the
- * end.  count > 0: there are so many classes, and logits behind them, of any value, are not seen. */
+ * have that axis removed; loss is weighted, 0 where target == ignore.  negative: negative targets count from
+ * the end.  count > 0: the number of classes; logits behind them, of any value, are not read. */
 typedef struct { int64_t axis, ignore, has_ignore, negative, count; } CrossEntropyAttrs;
 static inline int64_t class_count(const CrossEntropyAttrs *at, const Type *logits)
 {
@@ -158,12 +158,13 @@ typedef struct { int64_t axis; Ints shape; } GatherBwdAttrs;
 typedef struct { double p; int64_t key; } DropoutAttrs;
 typedef struct { Ints shape; int64_t dtype, key; double lo, hi; } RandomAttrs;
 
-/* gather_elements x, i.  batch: of i's first dimensions, which are 1: all of x's have those indices. */
+/* gather_elements x, i.  batch: how many of i's first dimensions are 1 and broadcast along x's. */
 typedef struct { int64_t axis, batch; } ElementsAttrs;
 /* gather_elements_bwd g, i -> zeros of `shape` with g added where gather_elements reads.  out: the result's
  * type, DT_NONE: that of sums, dtype_sum(). */
 typedef struct { int64_t axis, batch, out; Ints shape; } ElementsBwdAttrs;
-/* scatter_elements x, i, u (batch: likewise); scatter_nd x, i, u; gather_nd x, i (batch dims in axis). */
+/* scatter_elements x, i, u (batch: as in ElementsAttrs); scatter_nd x, i, u; gather_nd x, i (axis: number of
+ * batch dimensions). */
 typedef struct { int64_t axis, reduction, batch; } ScatterAttrs;
 enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN };
 
@@ -178,9 +179,9 @@ typedef struct { int64_t k, upper; } TriluAttrs;                          /* tri
  * sgd p, g, lr -> p'; momentum p, g, buf, lr, first -> p', buf';
  * adamw p, g, m, v, lr, bias1, bias2 -> p', m', v' with bias_k = 1 - beta_k^step (scalars);
  * lion p, g, m, lr -> p', m';
- * adafactor p, g, r, rate, lr, [c] -> p', where r * c, or r, is the mean of the squares of g; least: which is
- * at least this.  All may end in [scale, [apply]]: the gradient is multiplied by scale; where apply is false,
- * nothing changes. */
+ * adafactor p, g, r, rate, lr, [c] -> p', where r * c, or r, is the mean of the squares of g; least: the
+ * lower bound of that.  All may end in [scale, [apply]]: the gradient is multiplied by scale; where apply
+ * is false, nothing changes. */
 typedef struct { double momentum, dampening, weight_decay; int64_t nesterov; } SgdAttrs;
 typedef struct { double beta1, beta2, eps, weight_decay; } AdamAttrs;
 typedef struct { double beta1, beta2, weight_decay; } LionAttrs;

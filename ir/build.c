@@ -6,7 +6,7 @@
  * would be stored instead of generated). */
 enum { FOLD_MAX = 1 << 20 };
 
-/* Does the operator make more bytes of many small integers, as quantized weights are?  Those stay small. */
+/* Does the operator expand many small integers, such as quantized weights?  Then it is not folded. */
 static bool unpacks(const Graph *g, int nin, const Val *in, const Type *out)
 {
     enum { MANY = 1 << 16 };
@@ -74,7 +74,7 @@ static bool fold(Graph *g, Node *n, Val *out)
 
 /* ---- constants that repeat ---------------------------------------------------------------- */
 
-/* Along dimension d all slices of t are the first: t becomes that. */
+/* If all slices of t along dimension d are equal, t becomes the first of them. */
 static void drop_repeats(Tensor *t, int d)
 {
     int64_t outer = 1, inner = dtype_size[t->type.dt], n = t->type.dim[d];
@@ -299,7 +299,7 @@ Val build_concat(Graph *g, int n, const Val *v, int axis)
     return n == 1 ? v[0] : build(g, OP_concat, NULL, n, v, &(AxisAttrs){axis});
 }
 
-/* In parts: kernels take a limited number of operands. */
+/* Concatenates in parts, because kernels take a limited number of operands. */
 Val build_concat_many(Graph *g, int n, const Val *v, int axis)
 {
     enum { PART = 32 };

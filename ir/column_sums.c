@@ -10,7 +10,7 @@
  *   3. the sums of columns of what is made of reductions, loaded from where kernel 2 has stored it. */
 #include "kernel.h"
 
-enum { LONGEST_ROW = 4096 }; /* whose sums a GPU's threads have in registers */
+enum { LONGEST_ROW = 4096 }; /* elements; the sums of its columns fit the registers of a GPU's threads */
 
 bool kernel_has_column_sums(const Kernel *k)
 {
@@ -20,14 +20,14 @@ bool kernel_has_column_sums(const Kernel *k)
     return has;
 }
 
-/* A row of one element is not reduced: its kernel is pointwise. */
+/* Does k reduce rows alone?  A row of one element is not reduced: its kernel is pointwise. */
 static bool reduces_rows(const Kernel *k)
 {
     int64_t row = k->rank > 0 ? k->extent[k->rank - 1] : 0;
     return row > 1 && row <= LONGEST_ROW && k->red == 1u << (k->rank - 1);
 }
 
-/* Reductions are sums of reals, which are stored as they are. */
+/* Are all reductions sums of reals that only stores read? */
 static bool only_sums(const Kernel *k)
 {
     for (uint32_t i = 0; i < k->nins; i++) {
@@ -81,7 +81,7 @@ static bool *find_reduced(const Kernel *k, Arena *a)
     return reduced;
 }
 
-/* In `part`, v is computed from loads of what k stores; false: k does not store all that v needs. */
+/* Computes v in `part` from loads of what k stores; false: k does not store all that v needs. */
 static bool load_stored(const Kernel *k, Kernel *part, int v)
 {
     const KInst *in = &k->ins[v], *st = store_of(k, v);
@@ -123,7 +123,7 @@ static void keep_stores(Kernel *k, const bool *store, Arena *a)
     }
 }
 
-/* Kernel 1 (late: false) or 3 (true) of those above, in *out; false: it has nothing to do. */
+/* Makes kernel 1 (late: false) or 3 (true) of the list at the top; false: it has nothing to do. */
 static bool column_part(const Kernel *k, const bool *reduced, bool late, Kernel *out, Arena *a)
 {
     bool *store = NEW(a, bool, k->nins + 1), any = false;
@@ -141,7 +141,7 @@ static bool column_part(const Kernel *k, const bool *reduced, bool late, Kernel 
     return any;
 }
 
-/* Likewise kernel 2. */
+/* Makes kernel 2 of that list; false: it has nothing to do. */
 static bool row_part(const Kernel *k, Kernel *out, Arena *a)
 {
     bool *store = NEW(a, bool, k->nins + 1), any = false;

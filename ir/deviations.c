@@ -1,7 +1,7 @@
 /* deviations.c -- sums of squared deviations (K_DEVIATION) as two sums, in two passes over what they read.
  *
  * A GPU whose threads walk down columns makes one in a single pass (codegen/cuda_column.c), so that the
- * statistics of a batch norm read its data once.  All others have the kernel without them. */
+ * statistics of a batch norm read its data once.  All other back ends run the kernel without them. */
 #include "kernel.h"
 #include <string.h>
 
@@ -13,7 +13,7 @@ static bool same_instruction(const KInst *a, const KInst *b, int rank)
            memcmp(a->stride, b->stride, (size_t)rank * sizeof *a->stride) == 0;
 }
 
-/* Where the instruction is, at the end if it is new. */
+/* Index of the instruction, which is appended if it is new. */
 static int put(Kernel *k, const KInst *in)
 {
     uint32_t i = 0;
@@ -31,7 +31,7 @@ static int put_op(Kernel *k, Op op, int a, int b)
 
 static int put_sum(Kernel *k, int v) { return put(k, &(KInst){.kind = K_SUM, .type = KT_REAL, .arg = {v}}); }
 
-/* As a norm writes it. */
+/* The sum of squared deviations of v, in the form in which norms have it. */
 static int put_deviation(Kernel *k, int v)
 {
     double count = 1;
@@ -44,7 +44,7 @@ static int put_deviation(Kernel *k, int v)
 
 const Kernel *kernel_without_deviations(const Kernel *k, Arena *a)
 {
-    enum { MADE = 7 }; /* instructions of each */
+    enum { MADE = 7 }; /* most instructions that replace one */
     uint32_t n = 0;
     for (uint32_t i = 0; i < k->nins; i++)
         n += k->ins[i].kind == K_DEVIATION;

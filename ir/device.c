@@ -23,7 +23,7 @@ const DeviceInfo device_cpu = {
     .memory_bandwidth = 20,
     .memory_efficiency = 1,
     .launch_ns = 1000,
-    .head_bytes = 32 << 20, /* caches decide: what is less stays in them */
+    .head_bytes = 32 << 20, /* smaller results stay in caches */
     .head_rows = 256,
     .update_bytes = 4 << 20,
     .factor_bytes = 1 << 20,
@@ -40,7 +40,7 @@ static Unit attention_unit(const DeviceInfo *d, const Kernel *k)
     return grad ? UNIT_ATTENTION_GRAD : UNIT_ATTENTION;
 }
 
-/* A convolution that is a product is one. */
+/* The unit that a kernel runs on; a convolution that is a matrix product counts as one. */
 static Unit unit_of(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
 {
     if (k->native == NATIVE_ATTENTION)
@@ -50,7 +50,7 @@ static Unit unit_of(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
     return k->lib == LIB_NONE || k->lib == LIB_COPY ? UNIT_VECTOR : UNIT_MATRIX;
 }
 
-/* Of the type of its factors; pointwise arithmetic is in f32, or f64 (kernel.h). */
+/* Operations per ns, for the type of the factors; pointwise arithmetic is in f32, or f64 (kernel.h). */
 static double rate_of(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
 {
     Unit unit = unit_of(d, k, lib);
@@ -68,7 +68,7 @@ static double rate_of(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
     return (rate > 0 ? rate : d->flops[UNIT_VECTOR][DT_F32]) * d->compute_efficiency;
 }
 
-/* More than an hour says nothing, and would not add up. */
+/* Upper limit of a command's time, 37 minutes: more says nothing, and sums could overflow. */
 static const double NS_MOST = 0x1p41;
 
 static double kernel_ns(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
@@ -80,7 +80,7 @@ static double kernel_ns(const DeviceInfo *d, const Kernel *k, const LibDesc *lib
     return flops / rate_of(d, k, lib);
 }
 
-/* Is operand i one of those before it? */
+/* Is the value of operand i that of an operand before it? */
 static bool seen_before(const Command *c, int i)
 {
     int k = 0;
@@ -89,14 +89,14 @@ static bool seen_before(const Command *c, int i)
     return k < i;
 }
 
-/* Bytes that stages of a loop write for each other, if that is more than the cache holds. */
+/* Bytes that stages of a loop write and read in its buffers, if these are larger than the cache; else 0. */
 static double handed_on(const DeviceInfo *d, const Command *c)
 {
     int64_t bytes = c->loop && d->cache > 0 ? command_workspace_bytes(c) : 0;
     return bytes > d->cache ? 2 * (double)bytes * (double)command_blocks(c) : 0;
 }
 
-/* Bytes that reductions of columns read more than once, as the cache does not hold them. */
+/* Bytes that a reduction of columns reads again, of operands that are larger than the cache. */
 static double read_again(const DeviceInfo *d, const Command *c)
 {
     const Kernel *k = &c->k;
@@ -117,7 +117,7 @@ static double read_again(const DeviceInfo *d, const Command *c)
     return bytes;
 }
 
-/* Where no link is known, as if the host's memory were the device's. */
+/* ns to move the operands of a command; where no link is known the host's memory counts as the device's. */
 static double move_ns(const DeviceInfo *d, const Command *c)
 {
     double all = handed_on(d, c) + read_again(d, c), host = 0;
@@ -270,7 +270,7 @@ static bool complete(const DeviceInfo *d, Diag *diag)
 
 static void or_else(int64_t *v, int64_t otherwise) { *v = *v > 0 ? *v : otherwise; }
 
-/* What the text leaves open.  Splitting costs launches and makes products smaller, which fill a
+/* Sets what the text leaves open.  Splitting costs launches and makes products smaller, which fill a
  * large device less; what is below a thousandth of the memory hardly decides a peak.  A block of
  * logits has 6 k n operations a row, k n weights are read twice and their gradient is read and
  * written: with 20 rows for each operation per byte, that takes about a twentieth of a block's time. */
@@ -303,7 +303,7 @@ bool device_parse(DeviceInfo *d, const char *text, Arena *a, Diag *diag)
     return true;
 }
 
-/* ---- known and given ones ------------------------------------------------------------------- */
+/* ---- finding a device ----------------------------------------------------------------------- */
 
 static bool no_device(const char *name, Diag *diag)
 {

@@ -61,7 +61,7 @@ static const Expr narrowing[DT_COUNT] = {
     [DT_U8] = {"as_u8", 1, EXPR_ARITH, "U8(a)", NULL, u8_of},
 };
 
-/* Narrowed to that type, or loaded from it, and nothing was added. */
+/* Is v narrowed to that type or loaded from it, followed only by operators that keep it representable? */
 static bool is_narrow(const Kernel *k, int v, DType dt)
 {
     static const Op keeps[] = {OP_copy, OP_relu, OP_neg, OP_relu_bwd};
@@ -84,8 +84,8 @@ int kernel_narrow(Kernel *k, int v, DType dt)
 
 typedef struct {
     const Kernel *k;
-    int *level, last; /* of the last pass that walks over the reduced dimensions */
-    bool *walks;      /* per instruction: it changes along them */
+    int *level, last; /* per instruction; the last pass that walks over the reduced dimensions */
+    bool *walks;      /* per instruction: does it change along the reduced dimensions? */
 } Passes;
 
 static bool is_along(const Kernel *k, const KInst *in, uint32_t dims)
@@ -113,7 +113,7 @@ static Passes find_passes(const Kernel *k, Arena *a)
     return p;
 }
 
-/* What a pass computes: mark[i].  early: stores that are made in the pass of their value. */
+/* Marks the instructions that a pass computes.  early: stores that are made in the pass of their value. */
 static void mark_pass(const Passes *p, int pass, const bool *early, bool *mark)
 {
     const Kernel *k = p->k;
@@ -144,7 +144,7 @@ static void read_in_pass(const Passes *p, int pass, const bool *early, bool *rea
     }
 }
 
-/* Per operand, in how many passes; allocated in a. */
+/* Per operand, the number of passes that read it; allocated in a. */
 static int *count_readings(const Kernel *k, const bool *early, Arena *a)
 {
     Passes p = find_passes(k, a);
@@ -170,7 +170,8 @@ bool kernel_is_read_back(const Kernel *k, uint32_t store, uint32_t i)
     return in->kind == K_EXPR && in->expr == &narrowing[dt] && in->arg[0] == v;
 }
 
-/* A store of all points that memory holds as they are, in a kernel that reduces more than rows. */
+/* Is instruction i the only store to its operand, of a real expression at every point, in a kernel that
+ * reduces more than rows and has no f64? */
 static bool may_be_early(const Kernel *k, uint32_t i)
 {
     const KInst *st = &k->ins[i];
@@ -205,7 +206,7 @@ static int64_t bytes_read(const Kernel *k, const bool *early, Arena *a)
     return bytes;
 }
 
-/* Of one that may be early; a store of what a reduction has to be known for is not. */
+/* Does it save reading to make store i early?  Not if its value depends on a reduction. */
 static bool saves_reading(const Kernel *k, uint32_t i)
 {
     Arena a = {0};
@@ -231,7 +232,7 @@ int *kernel_readings(const Kernel *k, Arena *a) { return count_readings(k, early
 
 /* ---- results in place -------------------------------------------------------------------------------- */
 
-/* Is the operand read in a pass behind that of a store? */
+/* Is the operand read in a pass behind that of an early store? */
 static bool is_read_behind(const Kernel *k, uint32_t store, int operand)
 {
     Arena a = {0};

@@ -88,7 +88,7 @@ bool file_not_made(const char *path, int error, Diag *d)
 int file_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int error = fd < 0 || (fsync(fd) != 0 && errno != EINVAL) ? errno : 0; /* not all have it */
+    int error = fd < 0 || (fsync(fd) != 0 && errno != EINVAL) ? errno : 0; /* not all file systems can */
     if (fd >= 0)
         close(fd);
     return error;
@@ -102,7 +102,7 @@ int file_sync_parent(const char *path)
     return error;
 }
 
-/* What this process prints to, under whatever name; NULL: another file. */
+/* The stream, stdout or stderr, with which this process prints to that file; NULL: neither. */
 static FILE *own_stream(const struct stat *st)
 {
     FILE *const own[] = {stdout, stderr};
@@ -143,7 +143,7 @@ bool file_is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Ours goes on behind what was printed, as it was opened. */
+/* Opens a stream for writing.  A duplicate of this process's own goes on behind what was printed. */
 static int open_stream(const char *path, const struct stat *st)
 {
     FILE *own = own_stream(st);
@@ -165,7 +165,7 @@ FILE *file_open_log(const char *path, bool goes_on)
     return f;
 }
 
-/* Beside a regular file, or where there is none yet. */
+/* Makes the temporary file beside a regular file, or beside the place of a new one. */
 static int create_beside(NewFile *n)
 {
     n->place = mem_realpath(n->path);
@@ -210,7 +210,7 @@ bool file_create(NewFile *n, const char *path, Diag *d)
 bool file_try(const char *path, Diag *d)
 {
     NewFile n;
-    if (file_is_stream(path)) /* opening is seen */
+    if (file_is_stream(path)) /* who reads it would notice that it is opened */
         return access(path, W_OK) == 0 || fail(d, "%s: %s", path, strerror(errno));
     TRY(file_create(&n, path, d));
     file_abandon(&n);
@@ -235,12 +235,12 @@ void file_pad(NewFile *n, int64_t alignment)
 int file_stream_error(FILE *f)
 {
     int error = fflush(f) ? errno : 0;
-    if (ferror(f) && !error) /* it does not tell any more: a further write fails, too */
+    if (ferror(f) && !error) /* its errno is lost: a further write fails, too */
         error = write(fileno(f), "\n", 1) < 0 ? errno : EIO;
     return error;
 }
 
-/* Everything written, and on the disk where there is one. */
+/* Writes everything out, syncs it if it is a file on a disk, and closes it; 0 or an errno. */
 static int finish(NewFile *n)
 {
     int error = n->error;

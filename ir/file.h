@@ -1,8 +1,8 @@
 /* file.h -- whole files: read-only mappings, and changes that are complete or have not happened.
  *
- * What is under construction lies beside its place as PLACE.NUMBER.tmp, locked (flock) while its
- * process lives, and is removed when that ends: by itself, or, if it was killed, by the next one
- * that writes to the same place. */
+ * A file under construction lies beside its place as PLACE.NUMBER.tmp, locked (flock) while its
+ * process lives.  It is removed when the process ends: by itself, or, if it was killed, by the next
+ * one that writes to the same place. */
 #ifndef CKC_FILE_H
 #define CKC_FILE_H
 
@@ -18,8 +18,8 @@ typedef struct {
 bool file_map(FileMap *m, const char *path, Diag *d);
 /* Open for reading as a stream: a file, a pipe such as <(...) or a terminal.  NULL: errno says why. */
 FILE *file_open_text(const char *path);
-enum { TEXT_MOST = 1 << 30 }; /* bytes read from one */
-bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d); /* opened; closed here */
+enum { TEXT_MOST = 1 << 30 }; /* most bytes read from a stream */
+bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d); /* closes fd, an open file */
 void file_unmap(FileMap *m);
 
 bool has_suffix(const char *path, const char *suffix); /* such as ".onnx" */
@@ -29,7 +29,7 @@ bool has_suffix(const char *path, const char *suffix); /* such as ".onnx" */
 typedef struct {
     char *path; /* owned; NULL: there is none */
     int lock;   /* a descriptor of it; -1: none */
-    int slot;   /* in the list for temp_remove_all() */
+    int slot;   /* in the list of temp_remove_all(); -1: not in it */
 } Temp;
 
 /* Make the file or the folder `prefix`NUMBER.tmp, after removing those with this prefix that no
@@ -38,10 +38,10 @@ typedef struct {
 int temp_file(Temp *t, const char *prefix);
 int temp_folder(Temp *t, const char *prefix, mode_t mode);
 void temp_remove(Temp *t); /* with all files in it */
-void temp_forget(Temp *t); /* it has its place now */
-void temp_hide(Temp *t);   /* not for temp_remove_all(): its path is another's now */
+void temp_forget(Temp *t); /* frees t: the file is in its place now, and stays */
+void temp_hide(Temp *t);   /* takes it out of the list: its path belongs to another now */
 void temp_show(Temp *t);
-/* Remove all that this process has.  For abnormal ends: async-signal-safe. */
+/* Remove all temporary files and folders of this process.  For abnormal ends: async-signal-safe. */
 void temp_remove_all(void);
 #define TEMP_MARK ".ckc-temporary"
 
@@ -53,29 +53,31 @@ void temp_remove_all(void);
  * this process prints to) is written directly. */
 typedef struct {
     FILE *f;
-    char *path;  /* in messages; owned */
-    char *place; /* where it is renamed to, NULL: it stays; owned */
+    char *path;  /* name for messages; owned */
+    char *place; /* path that it is renamed to, NULL: it stays; owned */
     Temp temp;
     int error;    /* first errno; 0: none */
     int64_t size; /* bytes written with file_write */
 } NewFile;
 
 bool file_create(NewFile *n, const char *path, Diag *d);
-/* False, and why no file or folder could be made there: an errno.  EXIT_DEVICE where it is not the fault
- * of who named it. */
+/* Report why no file or folder could be made at path (error: an errno); returns false.  The status is
+ * EXIT_DEVICE where whoever named the path is not at fault. */
 bool file_not_made(const char *path, int error, Diag *d);
 void file_write(NewFile *n, const void *data, size_t bytes);
-void file_pad(NewFile *n, int64_t alignment); /* zeros up to a multiple */
+void file_pad(NewFile *n, int64_t alignment); /* writes zeros up to a multiple */
 bool file_commit(NewFile *n, Diag *d);        /* d->status is EXIT_DEVICE on failure */
 void file_abandon(NewFile *n); /* after a failure elsewhere: nothing is left behind */
-/* Could a file be made there?  By making one beside it, so that nothing changes. */
+/* Could a file be made there?  Tries by making one beside it, so that nothing changes. */
 bool file_try(const char *path, Diag *d);
-/* The path without links; what it names need not exist.  NULL: nor does its folder.  The caller's. */
+/* The path without symbolic links; the file need not exist, but its folder must, else NULL.  The caller frees
+ * it. */
 char *file_real_path(const char *path);
 /* Is `path` a stream, or a folder?  Links are followed. */
 bool file_is_stream(const char *path);
 bool file_is_folder(const char *path);
-/* To write bit by bit: a stream, or a file, which begins anew or `goes_on`.  NULL: errno says why. */
+/* Open a log to write bit by bit: a stream, or a file, which begins anew unless it `goes_on`.  NULL: errno
+ * says why. */
 FILE *file_open_log(const char *path, bool goes_on);
 
 /* ---- folder.c: files of one folder that change together ------------------ */
@@ -85,7 +87,7 @@ FILE *file_open_log(const char *path, bool goes_on);
  * file is renamed after the other).  The folder itself stays, and what else is in it. */
 typedef struct {
     char *path;              /* without symbolic links; owned */
-    const char *const *name; /* of all files that belong together, NULL behind the last */
+    const char *const *name; /* names of all files that belong together, NULL behind the last */
     Temp temp;               /* the new files */
 } NewFolder;
 
@@ -100,7 +102,7 @@ bool folder_try(const char *path, const char *const *name, Diag *d);
 /* ---- calls; 0 or an errno ------------------------------------------------- */
 
 int file_rename(const char *from, const char *to, unsigned flags); /* as renameat2() */
-int file_stream_error(FILE *f); /* of all that was written so far */
+int file_stream_error(FILE *f); /* writes out the buffer; the error of any write so far */
 int file_sync_folder(const char *path);
 int file_sync_parent(const char *path);
 

@@ -72,8 +72,8 @@ static void send_back(const char *folder, const char *const *name)
             unlink(new);
 }
 
-/* The new files also under temporary names in the folder they are for; *linked: all are still where
- * they were, too. */
+/* Gives the new files temporary names in the folder that they are for; *linked: these are links, and
+ * all files are still where they were, too. */
 static int bring(const char *from, const char *to, const char *const *name, bool *linked)
 {
     Path old, new;
@@ -85,7 +85,7 @@ static int bring(const char *from, const char *to, const char *const *name, bool
         if (!has(from, *name))
             continue;
         int error = make_link(old, new);
-        if (error) { /* no links here */
+        if (error) { /* this file system has no links */
             *linked = false;
             error = file_rename(old, new, 0);
         }
@@ -95,7 +95,7 @@ static int bring(const char *from, const char *to, const char *const *name, bool
     return 0;
 }
 
-/* What bring() brought takes its place; names of which there is nothing new go. */
+/* Moves the files of bring() to their places, and removes the files that have no new one. */
 static int install(const char *folder, const char *const *name)
 {
     Path new, place;
@@ -121,7 +121,7 @@ static bool listed(const char *const *names, const char *name)
     return false;
 }
 
-/* Links to the files of `from` that are not ours; folders cannot be linked. */
+/* Links the files of `from` that are not among names into `to`; folders cannot be linked. */
 static void link_others(const char *from, const char *to, const char *const *names)
 {
     DIR *d = opendir(from);
@@ -136,7 +136,7 @@ static void link_others(const char *from, const char *to, const char *const *nam
 
 /* ---- after a kill ------------------------------------------------------------------------------ */
 
-/* Name of the user's folder, if a temporary one stands in its place. */
+/* The path of the user's folder, if a temporary one stands in its place; false: none does. */
 static bool read_mark(const char *folder, Path aside)
 {
     Path path, parent;
@@ -161,7 +161,7 @@ static void unmark(const char *folder)
         unlink(mark);
 }
 
-/* With the folder in the place locked; afterwards it is the user's. */
+/* Puts the user's folder back in its place, if a temporary one stands there.  That must be locked. */
 static int recover(const char *folder, const char *const *names)
 {
     Path aside;
@@ -195,7 +195,7 @@ static int change(const char *folder, const char *temp, const char *const *name)
     return aside && !error ? file_rename(temp, folder, RENAME_EXCHANGE) : error;
 }
 
-/* A folder that was not there. */
+/* Moves the temporary folder to a place where there was none. */
 static int appear(NewFolder *n)
 {
     int error = file_rename(n->temp.path, n->path, 0);

@@ -4,7 +4,7 @@
 
 /* ---- batches ------------------------------------------------------------------------------------ */
 
-/* Another dimension of the calls, inside of those there are; one with the last where all operands allow. */
+/* Adds an innermost dimension of calls, merged with the last one if the strides of all operands allow it. */
 static void add_dim(Gemms *s, int64_t extent, int64_t a, int64_t b, int64_t y)
 {
     const int64_t stride[GEMM_OPERANDS] = {
@@ -26,8 +26,8 @@ static void drop_dim(Gemms *s, int d)
     memmove(s->stride + d, s->stride + d + 1, (size_t)(s->rank - d) * sizeof *s->stride);
 }
 
-/* Calls become rows of one where b is shared and those of a follow each other; else the longest dimension is
- * the library's batch. */
+/* The innermost calls become rows of one if they share b and their rows of a and y follow each other; of the
+ * dimensions that are left the longest becomes the library's batch. */
 static void fold_calls(Gemms *s)
 {
     Gemm *g = &s->g;
@@ -50,7 +50,7 @@ static void fold_calls(Gemms *s)
 
 /* ---- matrix products ---------------------------------------------------------------------------- */
 
-/* Elements between matrices of a batch dimension of a result of that rank; 0: there is one. */
+/* Elements of t from one matrix to the next in batch dimension d of a result of that rank; 0: t has one. */
 static int64_t batch_stride(const Type *t, int rank, int d)
 {
     int64_t stride[MAX_RANK];
@@ -94,7 +94,7 @@ static int64_t places(const Type *t)
     return n;
 }
 
-/* A window of one position on every place of an image. */
+/* Is it a convolution whose window is one position, at every place of an image? */
 static bool has_point_window(const LibDesc *of)
 {
     const Type *w = of->op == LIB_CONV_BWD_WEIGHTS ? &of->out : &of->in[1];

@@ -9,12 +9,12 @@
 
 #include "kernel.h"
 
-/* Compares as memory.  Leading dimensions and strides are in elements; a stride of 0: all batches see the
- * same.  c lies as y does. */
+/* One call, comparable with memcmp.  Leading dimensions and strides are in elements; with a stride of 0 all
+ * batches see the same.  c is laid out as y. */
 typedef struct {
-    DType in, out; /* of the factors; of y and c.  Sums are in dtype_sum(in) */
+    DType in, out; /* type of the factors; of y and c.  Sums are in dtype_sum(in) */
     int tf32;      /* f32 factors may be rounded to 10 bits of fraction */
-    int adds, bias, gelu, ta, tb; /* gelu: a GeluOf, where x lies as y does */
+    int adds, bias, gelu, ta, tb; /* gelu: a GeluOf; x is laid out as y */
     int64_t m, n, k, lda, ldb, ldy, batch, sa, sb, sy;
 } Gemm;
 
@@ -26,20 +26,20 @@ static inline bool gemm_has(const Gemm *g, GemmOperand o)
 
 typedef struct {
     Gemm g;
-    int operand[GEMM_OPERANDS]; /* of the launch; of those that there are */
+    int operand[GEMM_OPERANDS]; /* operand of the launch, of each that gemm_has() */
     bool sums;                  /* calls but the first add to y */
-    int rank;                   /* of the calls, from the outside in: */
+    int rank;                   /* depth of the loop nest of calls; loops from the outermost on: */
     int64_t extent[MAX_RANK], stride[MAX_RANK][GEMM_OPERANDS];
 } Gemms;
 
-/* Calls of one operation, at most; of a sum, where each reads and writes the whole result. */
+/* Most calls of one operation, and of a sum, where each call reads and writes the whole result. */
 enum { GEMM_CALLS = 64, GEMM_SUM_CALLS = 8 };
 
-/* False: the operation is no product, or none of so few calls. */
+/* False: the operation is not a product, or takes more calls than that. */
 bool gemm_describe(Gemms *out, const LibDesc *of);
 int64_t gemm_calls(const Gemms *s);
 /* Call i: its description, and the bytes from the start of each operand to what it works on. */
 Gemm gemm_call(const Gemms *s, int64_t i, int64_t at[GEMM_OPERANDS]);
-int64_t gemm_bytes(const Gemm *g, GemmOperand operand); /* from its first element to its last */
+int64_t gemm_bytes(const Gemm *g, GemmOperand operand); /* from its first element to the end of its last */
 
 #endif

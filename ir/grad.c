@@ -19,7 +19,7 @@ bool grad_wants(const Grad *gr, const Node *n, int k)
     return k < n->nin && n->in[k].i && n->in[k].i < gr->nadj && gr->wanted[n->in[k].i];
 }
 
-/* x times a number, in a type in which sums are made? */
+/* Is it x times a number, in a type in which sums are made? */
 static bool is_multiple(const Graph *g, const Node *n)
 {
     DType dt = val_type(g, n->out[0])->dt;

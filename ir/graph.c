@@ -36,7 +36,7 @@ void graph_init(Graph *g, Arena *a, Diag *d)
     *g = (Graph){.arena = a, .diag = d, .nvals = 1, .nnodes = 1};
     g->vals = arena_grow(a, NULL, 1, &g->cvals, sizeof *g->vals);
     g->nodes = arena_grow(a, NULL, 1, &g->cnodes, sizeof *g->nodes);
-    g->order = arena_grow(a, NULL, 0, &g->corder, sizeof *g->order); /* a pointer, if empty */
+    g->order = arena_grow(a, NULL, 0, &g->corder, sizeof *g->order); /* not NULL, even if empty */
     g->vals[0].name = "_";
 }
 

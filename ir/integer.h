@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The greatest common divisor of two numbers from 0 on; of 0 and n it is n. */
+/* The greatest common divisor of two numbers >= 0; that of 0 and n is n. */
 static inline int64_t gcd(int64_t a, int64_t b)
 {
     while (b) {
@@ -18,7 +18,7 @@ static inline int64_t gcd(int64_t a, int64_t b)
 /* a / b, rounded up; a >= 0. */
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* The least multiple of unit from n on, n >= 0. */
+/* The least multiple of unit that is >= n; n >= 0. */
 static inline int64_t round_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
 
 #endif

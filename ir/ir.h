@@ -17,7 +17,7 @@
 #include <stdio.h>
 
 enum { MAX_RANK = 8, MAX_OUT = 4, MAX_INTS = 2 * MAX_RANK };
-/* Elements of a tensor, its extents of 0 not counted: more than any machine has, and few enough that
+/* Most elements of a tensor, extents of 0 not counted: more than any machine has, and few enough that
  * the bytes of all tensors of a graph can be added up. */
 #define MAX_ELEMENTS ((int64_t)1 << 40)
 
@@ -30,7 +30,7 @@ typedef struct Arena {
 
 #define NONNULL __attribute__((returns_nonnull))
 #define PRINTF(f, a) __attribute__((format(printf, f, a)))
-NONNULL void *arena_alloc(Arena *a, size_t n, size_t size); /* zeroed, 64-byte aligned */
+NONNULL void *arena_alloc(Arena *a, size_t n, size_t size); /* zeroed, 64-byte aligned if larger than that */
 NONNULL char *arena_strndup(Arena *a, const char *s, size_t n);
 NONNULL char *arena_printf(Arena *a, const char *fmt, ...) PRINTF(2, 3);
 void arena_free(Arena *a);
@@ -60,7 +60,7 @@ void diag_set(Diag *d, const char *fmt, ...) PRINTF(2, 3);
 
 typedef struct {
     const char *typed, *name; /* name: the nearest so far, NULL: none is near */
-    char *part;               /* of a pattern: what its names have to contain */
+    char *part;               /* longest part of `typed` without wildcards: names that contain it are near */
     int distance;
 } Nearest;
 enum { NEAREST_HINT = 256 };
@@ -78,8 +78,8 @@ extern const char *const dtype_name[DT_COUNT];  /* "?", "f32", ... */
 extern const int8_t dtype_size[DT_COUNT];       /* bytes per element */
 static inline bool dtype_is_float(DType t) { return t >= DT_F32 && t <= DT_F16; }
 static inline bool dtype_is_half(DType t) { return t == DT_BF16 || t == DT_F16; }
-/* What elements of this type are summed in, and what is kept of such a sum: statistics, gradients of
- * parameters, optimizer state. */
+/* The type in which elements of type t are summed, and in which such sums are kept: statistics, gradients
+ * of parameters, optimizer state. */
 static inline DType dtype_sum(DType t) { return dtype_is_half(t) ? DT_F32 : t; }
 
 typedef struct {
@@ -108,8 +108,8 @@ typedef struct {
 double  tensor_f(const Tensor *t, int64_t i); /* element i as a double, from any dtype */
 int64_t tensor_i(const Tensor *t, int64_t i); /* element i as an integer, floats truncated */
 void    tensor_set_f(Tensor *t, int64_t i, double v);   /* rounds to the dtype, nearest even */
-void    tensor_cast(const Tensor *from, Tensor *to);    /* floats, to the dtype of to: likewise */
-Tensor  tensor_transposed(const Tensor *t, Arena *a);   /* of two dimensions; a copy */
+void    tensor_cast(const Tensor *from, Tensor *to);    /* floats, to the dtype of to */
+Tensor  tensor_transposed(const Tensor *t, Arena *a);   /* a copy; t has two dimensions */
 int64_t int_of(double v); /* truncates; out of range: the nearest integer; NaN: INT64_MIN */
 void    tensor_set_i(Tensor *t, int64_t i, int64_t v);  /* wraps to the dtype; bool: v != 0 */
 float    bf16_to_f32(uint16_t h);
@@ -139,14 +139,14 @@ typedef enum {
 } ValKind;
 extern const char *const val_kind_name[VAL_KIND_COUNT];
 
-/* Where a value's bytes lie. */
+/* The memory in which a value lies. */
 typedef enum { SPACE_DEVICE, SPACE_HOST, SPACES } Space;
 
-/* A name that the model's file has for a value; several are tied. */
+/* A name that the model's file has for a value; a tied weight has several. */
 typedef struct ModelName {
     const char *name;
-    bool transposed; /* under this name it is held with its two dimensions exchanged */
-    bool of_module;  /* the file has not this name, but the module that it was exported from */
+    bool transposed; /* the tensor of this name has the value's two dimensions exchanged */
+    bool of_module;  /* the name is not in the file, but in the module that it was exported from */
     const struct ModelName *next;
 } ModelName;
 
@@ -156,20 +156,20 @@ typedef struct {
     Type type;
     NodeId def;       /* VAL_TEMP only */
     ValKind kind;
-    Space space;      /* of a state: in the host's it is read by fetch, and written by offload */
+    Space space;      /* states in SPACE_HOST are read by fetch, written by offload */
     const void *data; /* CONST, and PARAM/STATE with an initial value; NULL: zeros (STATE) or --init */
-    const char *file; /* where data lies, if it is a mapped file: path and byte offset; else NULL */
+    const char *file; /* path of the mapped file in which data lies, at byte `offset`; else NULL */
     int64_t offset;
-    Val cast_of; /* of a PARAM or CONST: its bytes are those of this one, cast when they are loaded */
+    Val cast_of; /* PARAM or CONST whose data is that of this value, cast when it is loaded; {0}: none */
 } Value;
 
-/* How an operator is computed in blocks, one behind the other (split.c): of rows of its result (dimension
- * 0), or of the terms that it sums, which are added in order. */
+/* How an operator is computed one block after another (split.c): in blocks of rows of its result (dimension
+ * 0), or in blocks of the terms that it sums, which are added in order. */
 typedef enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_SUM, SPLIT_COUNT } SplitBy;
 extern const char *const split_name[SPLIT_COUNT]; /* "", "rows", "sum" */
 typedef struct {
     SplitBy by;
-    int64_t block; /* along the axis, 0: all; the last block may be less */
+    int64_t block; /* extent of a block along the axis, 0: all of it; the last block may be smaller */
 } Split;
 
 typedef struct {
@@ -180,9 +180,9 @@ typedef struct {
     const char *name; /* the ONNX node it came from, or NULL */
     uint32_t group;   /* nodes of one group (> 0) that stand together in order run as one kernel */
     Split split;      /* a group with nodes that are split is a loop over blocks */
-    const char *remat; /* of a recomputation: the name of the original's first result.  A label that
-                        * all its copies carry: the original itself need not be scheduled */
-    int candidate;    /* which of its StepCost, if a step starts with it */
+    const char *remat; /* in a recomputation: the name of the original's first result, a label that
+                        * all copies carry; the original itself need not be scheduled */
+    int candidate;    /* index into StepCost.c of the step that starts with this node */
 } Node;
 
 typedef struct { Val state, value; } Update; /* at its node, `value` overwrites `state` */
@@ -203,26 +203,26 @@ void graph_init(Graph *g, Arena *a, Diag *d);
 /* New value; the name is copied and made unique by a suffix. */
 Val  graph_value(Graph *g, const char *name, Type t, ValKind kind);
 Val  graph_find(const Graph *g, const char *name); /* {0}: no such value */
-void graph_rename(Graph *g, Val v, const char *name);  /* made unique likewise */
+void graph_rename(Graph *g, Val v, const char *name);  /* the name is made unique, too */
 /* A further name of v in the model's file; the string is kept. */
 void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed);
 /* The name of a weight in its module, which holds it transposed; the string is kept. */
 void graph_name_in_module(Graph *g, Val v, const char *name);
-const ModelName *graph_module_name(const Graph *g, Val v); /* NULL: it has none but those of the file */
-/* By value: does an update of the step change it? */
+const ModelName *graph_module_name(const Graph *g, Val v); /* NULL: all its names are in the file */
+/* Per value: does an update of the step change it?  Allocated in a. */
 bool *graph_updated(const Graph *g, Arena *a);
-/* By value: is a source loaded as a cast of it? */
+/* Per value: is a source loaded as a cast of it?  Allocated in a. */
 bool *graph_cast(const Graph *g, Arena *a);
-const char *graph_model_name(const Graph *g, Val v);   /* the first of them; else v's own name */
+const char *graph_model_name(const Graph *g, Val v);   /* v's first name in the model's file, else its own */
 Val  graph_const(Graph *g, const char *name, Type t, const void *data); /* data is copied */
-/* New node at the end of order, attributes at their defaults; outputs given. */
+/* New node at the end of order, with these outputs and default attributes. */
 Node *graph_node(Graph *g, Op op, int nin, const Val *in, int nout, const Val *out);
-void graph_schedule(Graph *g, NodeId n); /* at the end of order */
-/* The order, allocated in a; g's is empty then: for passes that schedule its nodes anew. */
+void graph_schedule(Graph *g, NodeId n); /* appends n to order */
+/* Returns the order, allocated in a, and empties g's: for passes that schedule the nodes anew. */
 NodeId *graph_take_order(Graph *g, Arena *a);
 /* Clone with fresh outputs; not scheduled.  subst maps old to new input values (by Val.i). */
 NodeId graph_clone_node(Graph *g, NodeId n, const Val *subst);
-NodeId graph_original(const Graph *g, NodeId n); /* what n recomputes, if the graph has it, or n */
+NodeId graph_original(const Graph *g, NodeId n); /* the node that n recomputes, if the graph has it, else n */
 void graph_add_out(Graph *g, Val v);
 bool graph_is_out(const Graph *g, Val v);
 void graph_add_update(Graph *g, Val state, Val value);
@@ -231,10 +231,10 @@ static inline Node *graph_def(const Graph *g, Val v)
 {
     return g->vals[v.i].def.i ? &g->nodes[g->vals[v.i].def.i] : NULL;
 }
-/* A graph that can be changed while g stays: only what changes in place is copied, into a, which is its
- * arena. */
+/* A copy that can be changed while g stays, with the arena a: only what changes in place is copied. */
 Graph graph_copy(const Graph *g, Arena *a);
-/* By value: is it, or a view of it, a result of the step: an output, or the new value of a state? */
+/* Per value: is it, or a view of it, a result of the step: an output, or the new value of a state?  Allocated
+ * in a. */
 bool *graph_ends(const Graph *g, Arena *a);
 /* Number of scheduled uses per value (outputs and updates count), allocated in a. */
 uint32_t *graph_uses(const Graph *g, Arena *a);
@@ -244,10 +244,10 @@ static inline Space val_space(const Graph *g, Val v)
     const Node *n = graph_def(g, v);
     return n && n->op == OP_offload ? SPACE_HOST : g->vals[v.i].space;
 }
-Val  graph_root(const Graph *g, Val v); /* the value whose bytes v is: v, or what a chain of views views */
-Val  graph_loaded(const Graph *g, Val v); /* the source that is a cast of v; v: there is none */
+Val  graph_root(const Graph *g, Val v); /* the value whose bytes v shows: v, or the root of its views */
+Val  graph_loaded(const Graph *g, Val v); /* the source loaded as a cast of v, else v */
 bool graph_is_const(const Graph *g, Val v);             /* CONST with data */
-Tensor graph_tensor(const Graph *g, Val v);             /* of a value with data */
+Tensor graph_tensor(const Graph *g, Val v);             /* v has data */
 
 /* ---- build.c: building with inference and folding ---------------------- */
 
@@ -270,9 +270,9 @@ Val build_expand(Graph *g, Val a, int rank, const int64_t *dim);
 Val build_reduce(Graph *g, Op op, Val a, uint32_t axes, bool keepdims); /* axes: bit mask */
 Val build_sum_to(Graph *g, Val a, const Type *shape);     /* undo a broadcast by summing */
 Val build_slice(Graph *g, Val a, int axis, int64_t start, int64_t len);
-Val build_pad(Graph *g, Val a, int axis, int64_t size); /* zeros behind, up to that size */
+Val build_pad(Graph *g, Val a, int axis, int64_t size); /* appends zeros up to that size */
 Val build_concat(Graph *g, int n, const Val *v, int axis);
-Val build_concat_many(Graph *g, int n, const Val *v, int axis); /* of any number */
+Val build_concat_many(Graph *g, int n, const Val *v, int axis); /* any number of values */
 Val build_matmul(Graph *g, Val a, Val b, bool ta, bool tb); /* batched, numpy broadcast */
 
 /* ---- operators --------------------------------------------------------- */
@@ -295,7 +295,7 @@ enum { /* traits */
     OPT_ZEROGRAD = 1 << 5,  /* gradient is zero everywhere it exists (floor, sign, compare) */
 };
 
-/* What an operator computes in with --precision bf16 or fp16 (passes/precision.c), as torch.autocast has. */
+/* The precision of an operator with --precision bf16 or fp16 (passes/precision.c), as in torch.autocast. */
 typedef enum {
     IN_WIDEST, /* the widest of its operands but parameters, which follow */
     IN_HALF,   /* 16 bits, with sums in f32: products */
@@ -308,14 +308,14 @@ typedef struct {
     int64_t extent;
     int in[SPLIT_OPERANDS]; /* the operand's dimension that is the axis; SPLIT_WHOLE: blocks read all of it */
     int param; /* parameter of the kernel that is the extent; -1: the kernel has items along the axis */
-    Op add;    /* of a sum: adds its result to one more operand, which it may overwrite; OP_NONE: none does */
+    Op add;    /* of a sum: the operator that adds it to one more operand, maybe in place; OP_NONE: none */
 } SplitAxis;
 
 typedef struct Grad Grad;     /* below */
 typedef struct Kernel Kernel; /* kernel.h */
 typedef struct OnnxNodes OnnxNodes; /* onnx/nodes.h */
 
-/* What evaluating an expression costs, cheapest first: the most costly thing it calls. */
+/* The cost of evaluating an expression: that of the most costly function it calls, cheapest first. */
 typedef enum {
     EXPR_ARITH,   /* nothing: arithmetic, comparisons, rounding */
     EXPR_SQRT,
@@ -350,13 +350,13 @@ typedef struct {
     /* Describe the computation (kernel.h): the one description that is interpreted as the
      * reference evaluation, printed as C and printed as CUDA. */
     bool (*lower)(Kernel *k, const Graph *g, const Node *n);
-    /* As standard operators of ONNX (onnx/nodes.h); NULL: as the kernel says, if it is no text. */
+    /* Translate to standard ONNX operators (onnx/nodes.h); NULL: the kernel is translated, unless a BODY. */
     bool (*onnx)(OnnxNodes *o, const Graph *g, const Node *n);
-    /* The axis of SPLIT_ROWS or SPLIT_SUM; operands are whole, params -1 where it is not set.  NULL, false:
-     * it cannot be split so. */
+    /* Set the axis of SPLIT_ROWS or SPLIT_SUM, whose operands are SPLIT_WHOLE and param -1 before.  NULL or
+     * false: the operator cannot be split so. */
     bool (*split)(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);
     /* Does output k sum up to zero over `axes` (bit mask) whatever the operands are?  Clears zero[i], one for
-     * each index of the other dimensions, in order, where it does not.  NULL, false: nowhere. */
+     * each index of the other dimensions, in order, where it does not.  NULL or false: nowhere. */
     bool (*zero_sums)(const Graph *g, const Node *n, int k, uint32_t axes, bool *zero);
     Expr expr; /* OPT_POINTWISE */
 } OpDef;
@@ -365,9 +365,9 @@ Op op_find(const char *name); /* OP_NONE: no such operator */
 void op_attr_init(Op op, void *attr); /* defaults */
 static inline const OpDef *node_def(const Node *n) { return op_table[n->op]; }
 static inline bool node_is_split(const Node *n) { return n->split.by != SPLIT_NONE; }
-/* Can n be split so, and along what?  Sets axis. */
+/* Can n be split so?  Sets the axis along which. */
 bool node_axis(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);
-/* The attribute of that name, a whole number; NULL: it has none. */
+/* The integer attribute of that name; NULL: n has none. */
 int64_t *node_whole(const Node *n, const char *name);
 
 /* ---- grad.c: autodiff, and its interface for OpDef.grad -------------------- */
@@ -378,21 +378,21 @@ struct Grad {
     uint32_t nadj;
     bool *wanted;    /* per value (at start): a trainable parameter lies behind it */
 };
-/* Of v's cotangent: v's own, but what a sum has where v is a parameter, cast, laid out otherwise, or times a
- * number in such a type: its gradient is a sum over the batch. */
+/* The type of v's cotangent: v's own, or the type of its sums if v is a parameter, or one that is cast, laid
+ * out otherwise or, in that type, times a number: such a gradient is a sum over the batch. */
 DType grad_type(const Graph *g, Val v);
 Val  grad_out(const Grad *gr, const Node *n, int k);  /* cotangent of output k, {0}: none */
 bool grad_wants(const Grad *gr, const Node *n, int k); /* is input k's gradient needed */
 void grad_add(Grad *gr, Val input, Val cotangent);    /* sums broadcasts back, accumulates */
-Val  grad_take(Grad *gr, Val input, DType dt); /* takes what was added away, to add to it; {0}: none of dt */
-/* Append the gradients of a value's sum with respect to n values; {0}: does not depend on it. */
+Val  grad_take(Grad *gr, Val input, DType dt); /* removes and returns the sum so far; {0}: none of type dt */
+/* Append the gradients of the sum of `of` with respect to n values; {0}: it does not depend on that one. */
 bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
 
 /* ---- print.c, parse.c, verify.c ----------------------------------------- */
 
 /* Text form, canonical, one statement per line:
- *   input|param|state|const %name: f32[8,3] [as "name" [transposed], ...]
- *                                           [@"file" offset | = {v, v, ...}]
+ *   input|param|state|const %name: f32[8,3] [host] [as "name" [transposed|module], ...]
+ *                                           [@"file" offset | = {v, v, ...} | cast %v]
  *   %y: f32[8,2], %s: f32[8] = op %a, _, %b {attr=1, ints=[1,2]} [#group] [split rows|sum block]
  *                                           [remat %v] ["onnx name"]
  *   update %state = %value

@@ -10,7 +10,7 @@ static void must(bool ok)
         out_of_memory(0);
 }
 
-/* NULL: text is UTF-8.  free() it. */
+/* The text with all that is not UTF-8 escaped; NULL: it is UTF-8 throughout.  free() it. */
 static char *escape(const char *text)
 {
     uint32_t c;

@@ -6,8 +6,8 @@
 #include <jansson.h>
 
 json_t *text_json(const char *text); /* a string; what is not UTF-8 is escaped (utf8.h) */
-/* The value v, which is taken over, as a member of an object or at the end of an array.  v NULL: it could not
- * be allocated. */
+/* Add v, a reference that is taken over, as a member of an object or at the end of an array.  v NULL: it
+ * could not be allocated. */
 void object_put(json_t *o, const char *key, json_t *v);
 void array_put(json_t *a, json_t *v);
 /* The text, flags as of json_dumps(); free() it. */

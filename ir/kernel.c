@@ -292,7 +292,7 @@ static bool unify(Kernel *a, Kernel *b)
  * what is read through a transpose is made in the reader's order, and both meet element by
  * element. */
 
-/* The dimension of k along which `access` goes by a step of s elements, -1: none. */
+/* The dimension of k in which `access` has its largest stride of at most s elements, -1: none. */
 static int dim_of_step(const Kernel *k, const KInst *access, int64_t s)
 {
     int best = -1;
@@ -455,12 +455,12 @@ static void follow_store(Kernel *k)
     permute_dims(k, order);
 }
 
-/* What is read behind the kernel. */
+/* The values that are read after the kernel. */
 typedef struct {
     const bool *out; /* per value */
     const Val *also;
     int nalso;
-    bool awaited; /* what sums of columns wait for is among them */
+    bool awaited; /* the values that sums of columns wait for are among them */
 } Live;
 
 static bool is_live(Live l, Val v)
@@ -517,7 +517,7 @@ static void merge_finish(Merge *m, Live live, Command *c)
     follow_store(k);
 }
 
-/* And what sums of columns wait for. */
+/* `live` and the values that sums of columns wait for; allocated in a. */
 static Live with_awaited(const Merge *m, Live live, Arena *a)
 {
     Val *also = NEW(a, Val, (uint32_t)live.nalso + m->k->nins + 1);
@@ -599,7 +599,7 @@ static const CopyRows *describe_copies(const Graph *g, const Node *n, Arena *a)
     return c;
 }
 
-/* The operands of a kernel that is one node's. */
+/* Sets the routine, copies and operands of a command whose kernel is one node's. */
 static void whole_node(Command *c, Arena *a, const Graph *g, const Node *n)
 {
     c->lib = kernel_describe(&c->k, g, n, a);
@@ -611,7 +611,7 @@ static void whole_node(Command *c, Arena *a, const Graph *g, const Node *n)
     c->nwrite = n->nout;
 }
 
-/* What was merged in a scratch arena, without its intermediate steps. */
+/* Copies to a what was merged in a scratch arena, without the intermediate steps. */
 static void move_command(Command *c, Arena *a)
 {
     Kernel *k = &c->k;
@@ -657,7 +657,7 @@ static bool merge_nodes(Command *c, Arena *tmp, Live live, Diag *d)
     merge_finish(&m, live, c);
     bool ok = kernel_can_split_columns(k);
     if (!ok && !live.awaited)
-        return merge_nodes(c, tmp, fuller, d); /* sums that are made again alone */
+        return merge_nodes(c, tmp, fuller, d); /* now with stores that the sums can load */
     return ok || (d && fail(d, "sums of columns wait for what is not stored"));
 }
 
@@ -688,7 +688,7 @@ bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, con
 
 bool command_inplace(const Command *c, int read, int write)
 {
-    for (int i = 0; i < c->nread; i++) /* whoever reads the same value */
+    for (int i = 0; i < c->nread; i++) /* every operand with the same value */
         if (c->vals[i].i == c->vals[read].i &&
             !(c->loop ? loop_inplace(c, i, write) : kernel_takes_over(&c->k, i, write)))
             return false;

@@ -33,8 +33,8 @@ typedef enum {
     K_INDEX, /* offset + sum stride[d]*index[d], as an integer */
     K_EXPR,  /* expr applied to arg[0..nin) with attributes al, be */
     K_SUM, K_MAX, K_MIN, K_PROD, /* arg[0] reduced over the red dimensions */
-    K_DEVIATION, /* likewise: the sum of the squares of what arg[0] is less its mean (deviations.c) */
-    K_COLUMN_SUM, /* arg[0] summed over all others; a store alone reads it (column_sums.c) */
+    K_DEVIATION, /* sum over the red dimensions of (arg[0] - its mean)^2 (deviations.c) */
+    K_COLUMN_SUM, /* arg[0] summed over all dimensions but the red; only a store reads it (column_sums.c) */
     K_STORE, /* arg[0] to operand */
 } KKind;
 
@@ -47,7 +47,7 @@ typedef struct {
     const Expr *expr;
     double al, be, imm;
     int operand;
-    bool rounded; /* K_LOAD: what the same kernel makes is rounded, too, to 16 bits as in memory */
+    bool rounded; /* K_LOAD: a value made in the same kernel is rounded to 16 bits, too, as in memory */
     int64_t offset, stride[K_DIMS]; /* elements */
 } KInst;
 static inline int k_nargs(const KInst *in) { return in->kind == K_EXPR ? in->expr->nin : in->kind >= K_SUM; }
@@ -65,7 +65,7 @@ typedef struct {
     BodyFn *ref;
 } Body;
 
-/* The same computation written by hand in C for the vectors of a CPU: all items at once, for f32
+/* A body's computation written by hand in C for the vectors of a CPU: all items at once, for f32
  * and f64.  A source in codegen/prelude, which sees parameters as macros (attention_kernel.h), but the last
  * integer as an argument: a key, so that layers of one shape share one compiled text. */
 typedef enum { NATIVE_NONE, NATIVE_ATTENTION } NativeText;
@@ -80,8 +80,8 @@ typedef enum {
     LIB_COPY, /* strided copies; every back end has it, so its body carries no text */
 } LibOp;
 
-/* What the result of a product has of GELU, in its tanh form: it is gelu(x), where x, a second result, is the
- * sum; or it is the sum times gelu'(x), where x is the third operand. */
+/* How GELU, in its tanh form, is applied to a product: the result is gelu(x), where x, a second result, is
+ * the sum; or it is the sum times gelu'(x), where x is the third operand. */
 typedef enum { GELU_NONE, GELU_OF_SUM, GELU_BWD } GeluOf;
 
 /* A product or convolution as a library has to know it, without the graph: operands as in attrs.h.
@@ -93,9 +93,9 @@ typedef struct {
     Type out;
     MatmulAttrs matmul;
     ConvAttrs conv;
-    int64_t rows; /* of the result of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS to make, 0: all */
+    int64_t rows; /* rows of the result to make, of LIB_MATMUL (2-D) or LIB_CONV_BWD_WEIGHTS; 0: all */
     int64_t gelu; /* LIB_MATMUL: a GeluOf */
-    int64_t panels; /* LIB_MATMUL: the second operand is that of matmul_panels */
+    int64_t panels; /* LIB_MATMUL: the second operand lies in panels, as for matmul_panels */
     double flops;
 } LibDesc;
 
@@ -105,7 +105,8 @@ struct Kernel {
     DType *operand; /* element type by operand; DT_NONE: absent */
     bool f64;       /* a value of its nodes is f64, maybe in registers alone */
     bool unaligned; /* operands may begin at any of their elements; else at 16 bytes */
-    int calls;      /* in one launch, over a table of their operands (CUDA), this the largest; 0 and 1: one */
+    int calls;      /* calls in one launch, which has a table of their operands (CUDA); this is the largest.
+                     * 0 and 1: one */
     /* DAG */
     int rank;
     int64_t extent[K_DIMS];
@@ -117,7 +118,7 @@ struct Kernel {
     const Body *body;
     NativeText native; /* the C printer prefers it to the body */
     bool wgmma;        /* its products are those of warpgroups: a choice of the plan (codegen/codegen.h) */
-    bool small_tiles;  /* of attention, for less shared memory: likewise */
+    bool small_tiles;  /* attention in small tiles, for less shared memory: a choice of the plan, too */
     int64_t items;
     int64_t p[K_PARAMS]; /* integer parameters, read as p[k] by the text */
     double q[8];         /* real parameters, read as q[k] */
@@ -134,10 +135,10 @@ void k_init(Kernel *k, Arena *a, const Graph *g, const Node *n); /* operands fro
 void k_space(Kernel *k, const Type *shape, uint32_t red);        /* iteration space = shape */
 /* Operand broadcast (numpy rules, right-aligned) into the space. */
 int k_load(Kernel *k, int operand, const Type *t);
-/* The same with KInst.rounded: for what passes behind a reduction need again (early_stores.c). */
+/* k_load() with KInst.rounded: for values that passes behind a reduction need again (early_stores.c). */
 int k_load_rounded(Kernel *k, int operand, const Type *t);
-/* The same for what is compared with what another kernel made of it, such as its extremum: it is as it lies
- * in memory in the narrowest type it has had, though registers be wider. */
+/* k_load() of a value that is compared with one that another kernel made of it, such as its extremum: it is
+ * rounded to the narrowest type that it has had in memory, though registers may be wider. */
 int k_load_compared(Kernel *k, const Graph *g, const Node *n, int operand);
 /* Operand whose dimensions are the space's, those in `drop` removed (stride 0). */
 int k_load_keep(Kernel *k, int operand, uint32_t drop);
@@ -149,7 +150,7 @@ int k_op(Kernel *k, Op op, int a, int b, int c); /* expression of a pointwise op
 int k_reduce(Kernel *k, KKind kind, int a);
 void k_store(Kernel *k, int operand, int v);                     /* whole space, row-major */
 void k_store_keep(Kernel *k, int operand, int v, uint32_t drop); /* dims in drop removed */
-/* Part of an operand; the stores of one operand do not overlap. */
+/* Stores to part of an operand; the stores of one operand do not overlap. */
 void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *stride);
 
 /* BODY operators are written once, with KERNEL(name, text).  Inside the text:
@@ -170,7 +171,8 @@ void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *st
         __VA_ARGS__                                                                          \
     }                                                                                        \
     static const Body id##_body = {#id, #__VA_ARGS__, id##_ref};
-/* Behind a head that several texts share, a macro of statements without F, SETF, REAL and functions. */
+/* KERNEL_BEHIND: a KERNEL whose text follows `head`, a macro of statements that several texts share, without
+ * F, SETF, REAL and functions. */
 #define KERNEL_HEAD(...) #__VA_ARGS__
 #define KERNEL_HEAD_TEXT(...) KERNEL_HEAD(__VA_ARGS__)
 #define KERNEL_BEHIND(id, head, ...)                                                                         \
@@ -180,7 +182,7 @@ void k_store_at(Kernel *k, int operand, int v, int64_t offset, const int64_t *st
         head __VA_ARGS__                                                                                     \
     }                                                                                                        \
     static const Body id##_body = {#id, "{ " KERNEL_HEAD_TEXT(head) " " #__VA_ARGS__ " }", id##_ref};
-/* And with names of parameters: `names`, a macro, declares in the text enumerators that are declared here. */
+/* KERNEL_BEHIND with names for parameters: the macro `names` declares, in the text, the enumerators of C. */
 #define KERNEL_NAMED(id, names, head, ...)                                                                   \
     static void id##_ref(int64_t i, const int64_t *p, const double *q, Tensor *t)                            \
     {                                                                                                        \
@@ -197,34 +199,34 @@ static inline void k_param(Kernel *k, int64_t v) { k->p[k->np++] = v; }
 /* Part of a concatenation: rows of `bytes` bytes of an operand, packed there. */
 typedef struct {
     int operand;
-    int64_t rows, bytes, at, stride; /* in the result: first byte, bytes from row to row */
+    int64_t rows, bytes, at, stride; /* at, stride: first byte in the result, bytes from row to row */
 } CopyRows;
 
 /* One kernel of a loop's body. */
 typedef struct {
-    Kernel k;           /* for all rows */
-    const LibDesc *lib; /* likewise; NULL: none */
-    const Node *split;  /* the operator; NULL: fused ones */
+    Kernel k;           /* kernel for all rows */
+    const LibDesc *lib; /* routine for all rows; NULL: none */
+    const Node *split;  /* the operator that is split; NULL: fused ones */
     SplitAxis axis;
-    /* Of a sum, for the blocks behind the first: with the result as one more operand in front of itself.
-     * NULL: their results go through a buffer, and are added from there. */
+    /* Of a sum, for the blocks after the first: the kernel that has the result so far as one more operand, in
+     * front of the result.  NULL: their results go to a buffer, and are added from there. */
     const Kernel *add;
     const LibDesc *add_lib;
     int nread;
     /* Per operand of k, reads first: */
     int *operand;       /* operand of the command or, behind its last, buffer of the loop; -1: absent */
-    int64_t *row_bytes; /* from a row of the loop to the next; 0: every block sees the same */
+    int64_t *row_bytes; /* bytes from a row of the loop to the next; 0: every block sees the same */
     bool *rows_apart;   /* other rows lie between the bytes of one */
 } Stage;
 
 /* A group around operators that are split (split.c): its kernels run for `block` of the `rows` rows at a
  * time.  What one of them hands over to another is in a buffer that has a block's rows. */
 typedef struct {
-    int64_t extent;     /* of the axis; a row of the loop is one or several of the axis */
+    int64_t extent;     /* of the split axis; a row of the loop is one or several indices of it */
     int64_t rows, block;
     Stage *stage;
     int nstage;
-    int64_t *buffer_bytes; /* per buffer: of a row */
+    int64_t *buffer_bytes; /* per buffer: bytes of a row */
     int nbuffer;
 } Loop;
 
@@ -233,7 +235,7 @@ typedef struct {
 typedef struct {
     Kernel k;             /* unset if there is a loop */
     const Loop *loop;     /* NULL: none */
-    const LibDesc *lib;   /* of a kernel that names a routine */
+    const LibDesc *lib;   /* description of the routine that the kernel names; NULL: it names none */
     const CopyRows *copy; /* LIB_COPY: one per operand that is read */
     Val *vals;
     int nread, nwrite;
@@ -247,7 +249,7 @@ static inline const Node *command_node(const Command *c) { return &c->g->nodes[c
  * used only inside the group is no operand.  live_out: value is read outside.  Allocated in a. */
 bool lower(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
            Diag *d);
-/* Of a kernel that names a routine and is one node's: the description, else NULL.  Allocated in a. */
+/* Description of the routine that the kernel names, if it is one node's; else NULL.  Allocated in a. */
 const LibDesc *kernel_describe(const Kernel *k, const Graph *g, const Node *n, Arena *a);
 /* Does it compute in double? */
 bool kernel_is_f64(const Kernel *k);
@@ -255,35 +257,36 @@ bool kernel_is_f64(const Kernel *k);
  * returns the most: so many passes over the reduced dimensions, and one more where something is stored along
  * them. */
 int kernel_levels(const Kernel *k, int *level);
-/* The same address at each point? */
+/* Do a and b have the same address at each point of the space? */
 bool kernel_same_map(const Kernel *k, const KInst *a, const KInst *b);
 /* Can `write` be in the memory of `read` (same bytes, element for element)? */
 bool kernel_inplace(const Kernel *k, int read, int write);
-/* May a plan decide so, as it makes no difference to the bits?  A sum that is added to a product of 16-bit
- * factors is always where it is, or never: cuBLASLt (13.1, on an H200) has other bits in place, with the same
- * algorithm. */
+/* kernel_inplace(), where a plan may choose it because the bits do not depend on it.  They do where a matrix
+ * is added to a product of 16-bit factors: cuBLASLt (13.1, on an H200) gives other bits in place, with the
+ * same algorithm. */
 static inline bool kernel_takes_over(const Kernel *k, int read, int write)
 {
     bool apart = k->lib == LIB_MATMUL_ADD && read == 2 && dtype_size[k->operand[0]] <= 2;
     return !apart && kernel_inplace(k, read, write);
 }
-/* Likewise of a command. */
+/* kernel_takes_over() of a command, for all its operands with the value of `read`; or loop_inplace(). */
 bool command_inplace(const Command *c, int read, int write);
 /* Bytes of a loop's own buffers, without the library's workspace; 0: it is no loop. */
 int64_t command_workspace_bytes(const Command *c);
 int64_t command_blocks(const Command *c); /* 1: it is no loop */
-int64_t command_launch_count(const Command *c, int64_t blocks); /* of so many blocks */
+int64_t command_launch_count(const Command *c, int64_t blocks); /* launches of that many blocks */
 
-/* lower() of nodes of which none is split, or of one alone as a whole; `also` is stored besides what
- * live_out says.  So is what a sum of columns waits for (column_sums.c), whoever reads it. */
+/* lower() of nodes none of which is split, or of a single node as a whole; `also` is stored in addition to
+ * what live_out says, and so are the values that a sum of columns waits for (column_sums.c). */
 bool lower_fused(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
                  const Val *also, int nalso, Diag *d);
 
 /* ---- sum_order.c -------------------------------------------------------------- */
 
-/* Bit d: d and d + 1 are reduced, and some access does not step through them as through one dimension. */
+/* Bit mask of dimensions d such that d and d + 1 are reduced and some access does not step through them as
+ * through one dimension. */
 uint32_t kernel_dims_apart(const Kernel *k);
-/* Are the sums of both in one order? */
+/* Do both add up their sums in the same order? */
 bool kernel_reduces_alike(const Kernel *a, const Kernel *b);
 
 /* ---- early_stores.c ----------------------------------------------------------- */
@@ -291,8 +294,8 @@ bool kernel_reduces_alike(const Kernel *a, const Kernel *b);
 /* Value v as memory of that type holds it: rounded to 16 bits, an integer wrapped around; v itself if it is
  * so narrow already, or registers have the type's width. */
 int kernel_narrow(Kernel *k, int v, DType dt);
-/* Is instruction i a store that the first pass makes, as later ones have less to read then?  They read back
- * what kernel_is_read_back(). */
+/* Is instruction i a store that the first pass makes, so that later passes have less to read?  They read
+ * instruction i back from the store if kernel_is_read_back(). */
 bool kernel_stores_early(const Kernel *k, uint32_t i);
 bool kernel_is_read_back(const Kernel *k, uint32_t store, uint32_t i);
 /* Per operand, how many passes over the reduced dimensions read it, or read it back; allocated in a. */
@@ -300,14 +303,14 @@ int *kernel_readings(const Kernel *k, Arena *a);
 
 /* ---- deviations.c ------------------------------------------------------------- */
 
-/* The same without K_DEVIATION, allocated in a; k itself if it has none. */
+/* k without K_DEVIATION, allocated in a; k itself if it has none. */
 const Kernel *kernel_without_deviations(const Kernel *k, Arena *a);
 
 /* ---- column_sums.c ------------------------------------------------------------ */
 
 bool kernel_has_column_sums(const Kernel *k);
-/* So that two kernels in one space, one that reduces rows and one that sums columns, can be merged: the
- * latter's sums become K_COLUMN_SUM.  False: they are no such two. */
+/* Prepare two kernels in one space, one that reduces rows and one that sums columns, for merging: the sums
+ * of the latter become K_COLUMN_SUM.  False: they are not such a pair. */
 bool kernels_join_columns(Kernel *a, Kernel *b);
 enum { KERNEL_PARTS = 3 };
 /* Splits a kernel that has K_COLUMN_SUM into ones that have none and do the same if they run one after the
@@ -316,20 +319,20 @@ int kernel_split_columns(const Kernel *k, Kernel part[KERNEL_PARTS], Arena *a);
 /* False: a sum of columns needs a value that depends on a reduction and is not stored. */
 bool kernel_can_split_columns(const Kernel *k);
 /* The stored values that depend on a reduction and that sums of columns read, at most one per instruction,
- * into awaited; vals: of the operands.  Returns their number. */
+ * into awaited; vals: the operands' values.  Returns their number. */
 int kernel_awaited(const Kernel *k, const Val *vals, Val *awaited);
 
 /* ---- split.c ------------------------------------------------------------------ */
 
-enum { LOOP_OPERANDS = 64, LOOP_LAUNCHES = 1 << 16 }; /* values and launches of a loop, at most */
+enum { LOOP_OPERANDS = 64, LOOP_LAUNCHES = 1 << 16 }; /* most values and launches of a loop */
 /* The way to split n along dimension 0 of both operands, so that what makes one of them can be a prologue;
  * SPLIT_NONE: there is none. */
 SplitBy node_split_rows(const Graph *g, const Node *n);
 /* lower() where nodes are split, along axes of one extent. */
 bool lower_split(Command *c, Arena *a, const Graph *g, const NodeId *nodes, int n, const bool *live_out,
                  Diag *d);
-bool stage_adds(const Loop *l, const Stage *s); /* later blocks to the result of those before? */
-/* Of a block of that many rows: k and lib, or add and add_lib, of the stage. */
+bool stage_adds(const Loop *l, const Stage *s); /* do later blocks add to the result so far? */
+/* Kernel and routine for a block of `rows` rows, made from the stage's k and lib, or its add and add_lib. */
 Kernel stage_kernel(const Loop *l, const Stage *s, const Kernel *k, int64_t rows);
 const LibDesc *stage_routine(const Loop *l, const Stage *s, const LibDesc *lib, int64_t rows, Arena *a);
 bool loop_inplace(const Command *c, int read, int write); /* command_inplace() of a loop */

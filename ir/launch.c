@@ -51,13 +51,13 @@ static void single_launch(const Command *c, Launches *l)
 /* ---- loops ----------------------------------------------------------------------------------- */
 
 typedef struct {
-    uint32_t kernel; /* in Launches */
+    uint32_t kernel; /* index in Launches.kernel */
     const LibDesc *lib;
 } StageLaunch;
 
-enum { FIRST, LATER }; /* of a sum's blocks */
+enum { FIRST, LATER }; /* blocks of a sum: later ones may add to the result */
 
-/* Of blocks of one size. */
+/* The launches of each stage for blocks of one size. */
 typedef struct {
     int64_t rows;
     StageLaunch (*stage)[2];
@@ -67,10 +67,10 @@ typedef struct {
     const Command *c;
     const Loop *loop;
     Launches *l;
-    int outside;      /* operands with memory of their own, behind which the workspace is */
+    int outside;      /* number of operands with memory of their own, and the base of the workspace */
     uint32_t *sum;    /* per stage: the kernel that adds two results; 0: none */
     const Block *block;
-    int64_t first;    /* row */
+    int64_t first;    /* first row of the block */
 } Unroll;
 
 static int64_t block_rows(const Loop *l) { return l->block < l->rows ? l->block : l->rows; }
@@ -85,7 +85,7 @@ static int64_t buffer_at(const Loop *l, int buffer)
 
 static bool through_buffer(const Loop *l, const Stage *s) { return stage_adds(l, s) && !s->add; }
 
-/* The largest result that goes through a buffer. */
+/* Bytes of the largest result that goes through a buffer, rounded up to ARENA_ALIGN. */
 static int64_t sum_bytes(const Command *c)
 {
     int64_t bytes = 0;
@@ -160,7 +160,7 @@ static void launch_stage(const Unroll *x, int at)
     add_launch(x->l, x->sum[at], sum, 3)->stage = at;
 }
 
-/* Operand 1 + operand 0 to operand 2. */
+/* The number of a new kernel that stores operand 1 + operand 0 to operand 2. */
 static uint32_t add_kernel_of(const Type *t, Launches *l)
 {
     Type flat = type_make(t->dt, 1, (int64_t[]){type_count(t)});
@@ -172,7 +172,7 @@ static uint32_t add_kernel_of(const Type *t, Launches *l)
     return add_kernel(l, new_kernel(l, &sum));
 }
 
-/* Do some blocks begin elsewhere than at so many bytes? */
+/* Does an operand of some block begin at no multiple of 16 bytes? */
 static bool begins_unaligned(const Loop *loop, const Stage *s)
 {
     enum { WIDEST_ACCESS = 16 };

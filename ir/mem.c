@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local jmp_buf *guard; /* of mem_try; NULL: there is none */
+static _Thread_local jmp_buf *guard; /* where the innermost mem_try() goes on; NULL: there is none */
 
 _Noreturn void out_of_memory(size_t bytes)
 {

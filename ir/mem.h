@@ -13,12 +13,12 @@
 
 /* Zeroed room for n elements of size bytes, n = 0 as well; free() it. */
 MEM_NEW void *mem_new(size_t n, size_t size);
-/* Room for n elements, what is behind the old ones undefined; p may be NULL. */
+/* p resized to n elements; those behind the old ones are undefined.  p may be NULL. */
 MEM_NEW void *mem_grow(void *p, size_t n, size_t size);
 MEM_NEW char *mem_strdup(const char *s);
 MEM_NEW char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 MEM_NEW char *mem_vprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
-/* free() of each. */
+/* Calls free() for each argument. */
 #define MEM_FREE(...)                                                                                        \
     do {                                                                                                     \
         void *all_[] = {__VA_ARGS__};                                                                        \
@@ -30,11 +30,11 @@ char *mem_realpath(const char *path); /* realpath(); NULL only if the path is wr
 MEM_NEW FILE *mem_stream(char **text, size_t *size);
 void mem_stream_end(FILE *f);
 
-/* What ends the program; bytes: asked for, 0: not known. */
+/* Ends the program, or the mem_try() it is in; bytes: the size that was asked for, 0: not known. */
 _Noreturn void out_of_memory(size_t bytes);
 
-/* Do this; false: an allocation in it failed, there it ended, and the program goes on.  What it had not yet
- * handed over is lost. */
+/* Calls work(arg); false: an allocation in it failed and ended it there, but the program goes on.  What it
+ * had not yet handed over is lost. */
 bool mem_try(void (*work)(void *), void *arg);
 
 #endif

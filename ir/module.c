@@ -4,7 +4,7 @@
 
 static bool is_number(const char *s, size_t n) { return n > 0 && strspn(s, "0123456789") >= n; }
 
-/* Behind the part that follows the first number. */
+/* Cuts a path behind the part that follows the first number. */
 static void cut_layer(char *path)
 {
     bool numbered = false;
@@ -17,7 +17,7 @@ static void cut_layer(char *path)
     }
 }
 
-/* Scopes between slashes; one that begins with the scope before names its child: "/h/h.3/attn/MatMul". */
+/* Joins the scopes between slashes; one that begins with the scope before it replaces that: "/h/h.3/attn". */
 static void join_scopes(const char *name, const char *end, char *path)
 {
     size_t at = 0, before = 0; /* where the scope before begins */

@@ -4,8 +4,9 @@
 
 #include "ir.h"
 
-/* The path in "h.3.attn.c_proj.weight", "/h/h.3/attn/MatMul" or "h.3.attn/node_MatMul_7": "h.3.attn"; "":
- * none. `layer`: at most up to the part behind the first number.  Allocated in a. */
+/* The module's path in a name, "h.3.attn" in "h.3.attn.c_proj.weight", "/h/h.3/attn/MatMul" or
+ * "h.3.attn/node_MatMul_7"; "": none.  `layer`: at most up to the part behind the first number.  Allocated
+ * in a. */
 const char *module_path(const char *name, bool layer, Arena *a);
 /* The part up to the first number, "h.3"; "": there is none. */
 const char *module_block(const char *path, Arena *a);

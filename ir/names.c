@@ -17,7 +17,7 @@ NameMap name_map(Arena *a)
     return (NameMap){.arena = a, .slot = NEW(a, struct NameSlot, FIRST), .cap = FIRST};
 }
 
-/* Where the name is or belongs. */
+/* The slot of the name, or the free slot where it belongs. */
 static struct NameSlot *find(const NameMap *m, const char *name)
 {
     uint32_t i = name_hash(name) & (m->cap - 1);

@@ -1,4 +1,4 @@
-/* nearest.c -- which name was meant. */
+/* nearest.c -- finds the name that was probably meant. */
 #include "ir.h"
 #include "mem.h"
 #include <stdlib.h>
@@ -8,7 +8,7 @@ enum { LONGEST = 64 };
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* Insertions, deletions and replacements that make b of a; long names: of their beginnings. */
+/* Number of insertions, deletions and replacements between the first LONGEST bytes of a and b. */
 static int distance(const char *a, const char *b)
 {
     int row[LONGEST + 1], n = (int)strnlen(b, LONGEST), m = (int)strnlen(a, LONGEST);

@@ -6,7 +6,7 @@
  *   names   = "as" name { "," name }, name = string [ "transposed" | "module" ]
  *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}" | "cast" name
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
- *             [ "remat" name ] [ string ]
+ *             [ "split" ident integer ] [ "remat" name ] [ string ]
  *   def     = name ":" type          use = name | "_"          name = "%" chars
  *   attrs   = "{" attr { "," attr } "}"
  *   attr    = ident "=" ( number | dtype | "[" [ integer { "," integer } ] "]" )
@@ -22,10 +22,10 @@ enum { MAX_LIST = 4096, MAX_INLINE = 1 << 20, MAX_GROUP = 1 << 22 };
 typedef struct {
     Lex lex;
     Graph *g;
-    Val *in; /* of the node being read: room for MAX_LIST */
+    Val *in; /* operands of the node being read: room for MAX_LIST */
 } P;
 
-/* "%name" after its '%': up to a blank or one of ,:={}()#" */
+/* "%name" after its '%': up to a blank or one of ,(){}#="%@, without a ':' in front of a blank. */
 static bool value_name(P *p, const char **name)
 {
     size_t n = 0;

@@ -10,7 +10,7 @@ const char *const mem_kind_name[MEM_KINDS] = {
 
 int64_t align_up(int64_t bytes, int64_t align) { return round_up(bytes, align ? align : ARENA_ALIGN); }
 
-/* Where the kernel that the node at k is part of ends: nodes of a group that stand together are one. */
+/* The end of the kernel that the node at place k is part of: nodes of a group that stand together are one. */
 static uint32_t kernel_end(const Graph *g, uint32_t k)
 {
     uint32_t group = g->nodes[g->order[k].i].group, end = k + 1;
@@ -24,7 +24,7 @@ static uint32_t kernel_end(const Graph *g, uint32_t k)
 static bool *live_out(const Graph *g, Arena *a)
 {
     bool *live = graph_ends(g, a);
-    uint32_t *end = NEW(a, uint32_t, g->nnodes); /* per node: of its kernel */
+    uint32_t *end = NEW(a, uint32_t, g->nnodes); /* per node: the end of its kernel */
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
         uint32_t at = g->order[k].i, last = k ? end[g->order[k - 1].i] : 0;
@@ -65,7 +65,7 @@ static uint32_t find_micro(const Plan *p)
         const Node *n = &g->nodes[g->order[k].i];
         while (s < p->nstep && p->step[s].first + p->step[s].count <= k)
             s++;
-        bool view = node_def(n)->traits & OPT_VIEW; /* it may stand in the kernel that makes it */
+        bool view = node_def(n)->traits & OPT_VIEW; /* it may stand in the kernel of its operand */
         if (accumulated[k] && !view && s < p->nstep)
             first = s;
     }
@@ -90,7 +90,7 @@ void plan_cut(Plan *p, Arena *a)
 }
 
 typedef struct {
-    const char *name; /* of the node's first result, or of the one it recomputes */
+    const char *name; /* name of the node's first result, or of the one it recomputes */
     uint32_t step;
 } Computed;
 
@@ -148,7 +148,7 @@ static bool is_aligned(const Plan *p, int64_t at) { return at == align_up(at, p-
 static void map_write(Spans *m, Range w) { spans_write(m, w.lo, w.hi, w.val); }
 static bool map_holds(const Spans *m, Range w) { return spans_hold(m, w.lo, w.hi, w.val); }
 
-/* In the map the host's bytes lie behind the arena's. */
+/* Sets a value's range in the map, in which the host's bytes lie behind the arena's. */
 static bool value_range(const Plan *p, Val v, Range *r, Diag *d)
 {
     int64_t bytes = type_bytes(val_type(p->g, v)), at = p->offset[v.i];
@@ -208,7 +208,7 @@ static bool verify_steps(const Plan *p, uint32_t to, const Command *c, Spans *m,
     return true;
 }
 
-/* After a micro-batch its updates are done: the states have new values. */
+/* Marks the states that a micro-batch has updated as written. */
 static bool verify_states(const Plan *p, Spans *m, Diag *d)
 {
     const Graph *g = p->g;
@@ -222,7 +222,7 @@ static bool verify_states(const Plan *p, Spans *m, Diag *d)
     return true;
 }
 
-/* What must hold its bytes at the end of the step: outputs, updates, constants. */
+/* Checks that outputs, updates and constants hold their bytes at the end of the step. */
 static bool verify_end(const Plan *p, const Spans *m, Diag *d)
 {
     const Graph *g = p->g;
@@ -266,7 +266,7 @@ bool plan_verify(const Plan *p, Diag *d)
             ok = value_range(p, (Val){i}, &r, d) &&
                  (map_holds(&m, r) || fail(d, "plan: sources overlap at %%%s", g->vals[i].name));
         }
-    if (p->nmicro < p->nstep) /* what one micro-batch leaves must do for the next */
+    if (p->nmicro < p->nstep) /* the bytes that one micro-batch leaves must do for the next */
         ok = ok && verify_steps(p, p->nmicro, c, &m, d) && verify_states(p, &m, d);
     ok = ok && verify_steps(p, p->nstep, c, &m, d);
     ok = ok && verify_end(p, &m, d);

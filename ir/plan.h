@@ -1,21 +1,22 @@
 /* plan.h -- the plan of a training step: schedule, places, kernel choices.
  *
  * A Plan is a Graph whose order is final (recomputations are nodes of their own), cut into steps,
- * with one offset in one arena for every value that has memory; those of `offload` in the host's.  It is what
- * is emitted, shown, stored (.ckp) and executed.  arena_bytes is exactly what a run allocates. */
+ * with one offset in one arena for every value that has memory; results of `offload` have theirs in the
+ * host's arena.  It is what is emitted, shown, stored (.ckp) and executed.  arena_bytes is exactly what a
+ * run allocates. */
 #ifndef CKC_PLAN_H
 #define CKC_PLAN_H
 
 #include "kernel.h"
 #include "progress.h"
 
-/* At most: */
+/* Upper limits. */
 enum { PLAN_THREADS = 1024, PLAN_ACCUMULATE = 1000000, PLAN_CHOICE = 4000, PLAN_ALIGN = 1 << 21 };
-enum { ARENA_ALIGN = 64 }; /* at least; a CPU's, and that of parts of a workspace */
+enum { ARENA_ALIGN = 64 }; /* bytes, the least alignment: a CPU's, and that of a workspace's parts */
 
 typedef struct {
     uint32_t first, count;  /* nodes order[first .. first + count): one kernel, or one node */
-    const char *choice;     /* the routine, in the device's own words, and no other: printable, without
+    const char *choice;     /* the routine to run, named in the device's own words: printable, without
                              * blanks; NULL: the kernel's text */
     int64_t scratch;        /* bytes of library working memory, 0 = none */
     int64_t scratch_offset;
@@ -33,10 +34,10 @@ typedef struct {
     double lr;
     int64_t seed;
     const char *init, *data; /* --init and --data; NULL: none */
-    const char *schedule;    /* of the learning rate; NULL: it is constant */
-    int64_t warmup;          /* steps in which it rises */
+    const char *schedule;    /* schedule of the learning rate; NULL: it is constant */
+    int64_t warmup;          /* steps in which the learning rate rises */
     double min_lr;
-    const char *order; /* of the data: "shuffled"; NULL: as in the file */
+    const char *order; /* order of the data: "shuffled"; NULL: as in the file */
 } RunDefaults;
 
 /* A file that a schedule refers to, and the hash (XXH64) of its content. */
@@ -56,12 +57,12 @@ typedef struct {
                               * kernel, unused); views and in-place results share offsets */
     int64_t align;           /* bytes, a power of 2, of which all offsets are multiples; 0: ARENA_ALIGN */
     int64_t arena_bytes;     /* the one allocation of a run */
-    int64_t host_bytes;      /* likewise in the host's memory: offsets of what lies there are in it */
+    int64_t host_bytes;      /* the one allocation in the host's memory; values there have offsets in it */
     int64_t live_bytes;      /* largest sum of live bytes: no arena is smaller for this schedule */
-    int64_t budget;          /* 0 = none; the arena has what is not reserved of it */
+    int64_t budget;          /* bytes, 0 = none; the arena may take what is left of it after `reserved` */
     int64_t reserved;        /* bytes that the device's driver and libraries take */
     int64_t predicted_ns, base_ns, bound_ns; /* this plan; without recomputation; lower bound */
-    int64_t measured_ns;     /* of predicted_ns: of kernels that were measured; -1: not known */
+    int64_t measured_ns;     /* the part of predicted_ns from measured kernels; -1: not known */
     int64_t keep_all_bytes, min_feasible_bytes; /* arena without recomputation; least budget known */
     const char *model;       /* path of the ONNX file, and its content hash */
     uint64_t model_hash;
@@ -69,15 +70,15 @@ typedef struct {
     uint32_t nfile, cfile;
     const char *device;      /* its name (device.h), NULL: device_cpu's */
     uint32_t threads;        /* results are bitwise for this device and number of threads, 0: its own */
-    int64_t mem[MEM_KINDS];  /* at the peak step */
-    int64_t keep_all_mem[MEM_KINDS]; /* likewise, of the schedule without recomputation */
+    int64_t mem[MEM_KINDS];  /* bytes by kind at the peak step */
+    int64_t keep_all_mem[MEM_KINDS]; /* the same for the schedule without recomputation */
     uint32_t peak_step;
     RunDefaults run;
 } Plan;
 
-/* Bytes as an arena gives them out: a multiple of align; 0: of ARENA_ALIGN. */
+/* Bytes rounded up to a multiple of align, as an arena hands them out; align 0: ARENA_ALIGN. */
 int64_t align_up(int64_t bytes, int64_t align);
-/* What every step runs, allocated in a; NULL: failed. */
+/* The command of every step, allocated in a; NULL: failed. */
 Command *plan_commands(const Plan *p, Arena *a, Diag *d);
 /* Cut order into steps by group, and steps into micro-batch and update; views are no steps. */
 void plan_cut(Plan *p, Arena *a);
@@ -110,17 +111,17 @@ enum { MAX_CANDIDATES = 9 };
 typedef struct {
     Candidate c[MAX_CANDIDATES];
     int n, same;
-    bool measured; /* the first one's time */
+    bool measured; /* the time of c[0] was measured */
 } StepCost;
-/* The costs of a schedule's n commands into out.  The commands stay as they are for TimesFn. */
+/* Writes the costs of a schedule's n commands to out.  The commands stay as they are for TimesFn. */
 typedef bool CostFn(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d);
 
-/* How much the times of the commands are worth. */
+/* How much depends on the times of the commands. */
 typedef enum {
-    TIMES_ROUGH,  /* for a prediction: of the kernels that make up most of the step, once */
+    TIMES_ROUGH,  /* a prediction: the kernels that make up most of the step are timed, once */
     TIMES_DECIDE, /* the plan follows from them */
 } Times;
-/* Takes those that are not known yet, and answers again for the commands of the last CostFn. */
+/* Measures the times that are not known yet, and writes the costs of the last CostFn's commands again. */
 typedef bool TimesFn(void *user, Times worth, const Progress *progress, StepCost *out, Diag *d);
 
 /* Text form (.ckp): a header, the graph (ir.h), then one line per step.  plan_parse fills p and

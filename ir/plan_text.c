@@ -21,12 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of what the text means: a schedule of another version is planned again, not read.  1 had no number;
+/* The version of the text's meaning: a schedule of another one is planned again, not read.  1 had no number;
  * 2: a step's choice was a number; 3: it is text; 4: max_pool has two results, and some kernels store in
  * another pass. */
 enum { VERSION = 4 };
 
-/* Nanoseconds and bytes of many steps can be added up. */
+/* Limits within which nanoseconds and bytes of many steps can be added up. */
 static const int64_t max_bytes = (int64_t)1 << 60, max_ns = (int64_t)1 << 42;
 
 /* ---- header ------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ typedef struct {
     const char *key;
     size_t off;
     enum { H_I64, H_U32, H_F64, H_STRING } type;
-    int64_t low, high; /* of numbers; 0, 0: any number of bytes */
+    int64_t low, high; /* limits of an integer; 0, 0: 0 to max_bytes */
 } Header;
 
 #define FIELD(key, member, type) {key, offsetof(Plan, member), type, 0, 0}
@@ -159,7 +159,7 @@ static void print_place(Printer *pr, Val v)
     fputc('\n', pr->f);
 }
 
-/* Places of what no step makes: sources as the graph lists them, then views as they are scheduled. */
+/* Prints places of values that no step makes: sources as the graph lists them, then views as scheduled. */
 static void print_places(Printer *pr)
 {
     const Plan *p = pr->p;
@@ -348,7 +348,7 @@ static bool step(P *p, uint32_t s)
     return true;
 }
 
-/* What graph_print leaves out has no place. */
+/* Removes the places of constants that graph_print leaves out. */
 static void forget_unused(Plan *p)
 {
     const Graph *g = p->g;

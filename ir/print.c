@@ -127,7 +127,7 @@ static void print_source(const Graph *g, const Value *v, FILE *f)
     fputc('\n', f);
 }
 
-/* Constants if something reads them, is a cast of them, or the model's file has a name for them. */
+/* All sources, constants only if something reads them, is a cast of them, or the model's file names them. */
 bool *graph_sources(const Graph *g, Arena *a)
 {
     uint32_t *uses = graph_uses(g, a);

@@ -6,7 +6,7 @@
 
 /* ---- from operands to offsets ------------------------------------------------------------------------- */
 
-/* Where an operand of the step's command lies, or its workspace. */
+/* Byte offset of an operand of the step's command, or of its workspace. */
 static int64_t place(const Plan *p, uint32_t s, const Command *c, int base)
 {
     if (base == c->nread + c->nwrite)
@@ -20,7 +20,7 @@ static bool inside(const Plan *p, Space space, int64_t at, int64_t bytes)
     return at >= 0 && at <= all && bytes <= all - at;
 }
 
-/* A schedule may come from a file: nothing lies outside the arena. */
+/* Checks that nothing lies outside the arena: a schedule may come from a file. */
 static bool check_places(const Plan *p, Diag *d)
 {
     for (uint32_t v = 1; v < p->g->nvals; v++)

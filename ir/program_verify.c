@@ -1,4 +1,4 @@
-/* program_verify.c -- what every Program keeps to: operands, and which launches happen before which.
+/* program_verify.c -- checks of a Program: its operands, and which launches happen before which.
  *
  * Launches are looked at as they are issued.  For every byte the last write and the last read of each lane
  * are kept (spans.h); an access conflicts with the write and, if it writes, with the reads.  A
@@ -16,15 +16,15 @@ _Static_assert((int)LANES <= (int)SPAN_READERS, "each lane reads");
 typedef struct {
     const Program *p;
     Spans space[SPACES];
-    uint32_t (*known)[LANES]; /* per launch: last of each lane that ended before it */
-    uint32_t last[LANES];     /* issued so far */
+    uint32_t (*known)[LANES]; /* per launch: the last of each lane that has ended before it begins */
+    uint32_t last[LANES];     /* the last launch of each lane issued so far */
 } Order;
 
 /* ---- conflicts ------------------------------------------------------------------------------- */
 
 static void later(uint32_t *a, uint32_t b) { *a = b > *a ? b : *a; }
 
-/* Into need: the last launch of each lane that conflicts with this access. */
+/* Raises need[] to the last launch of each lane that conflicts with this access. */
 static void conflicts(Order *o, const Slice *s, uint32_t need[LANES])
 {
     uint32_t n;
@@ -65,7 +65,7 @@ static void begin(Order *o, uint32_t launch)
         learn(o, launch, l->wait[i]);
 }
 
-/* Number i of what a launch reads and writes; NULL behind the last. */
+/* Slice i of those that a launch reads and writes; NULL behind the last. */
 static const Slice *access_of(const Launch *l, int i)
 {
     return i < l->nop ? &l->op[i] : i == l->nop ? &l->workspace : NULL;
@@ -104,7 +104,7 @@ static bool overlap(const Slice *a, const Slice *b)
     return a->base == b->base && a->at < b->at + b->bytes && b->at < a->at + a->bytes;
 }
 
-/* A kernel may write over what it reads where it says so; nothing else is written twice or read too. */
+/* Checks that operand i, which is written, overlaps no other but one that the kernel may write over. */
 static bool verify_write(const Launch *l, const Kernel *k, int i, Diag *d)
 {
     for (int r = 0; r < l->nop; r++) {
@@ -143,7 +143,7 @@ static bool verify_launch(const Program *p, const Launch *l, Diag *d)
     return (inside(p, &l->workspace) || fail(d, "the workspace leaves its memory")) && verify_copies(l, d);
 }
 
-/* The only launch of a step has whole values and the step's workspace. */
+/* Checks the alignment of a step's only launch, which has whole values and the step's workspace. */
 static bool verify_places(const Program *p, const Launch *l, Diag *d)
 {
     const Slice *s;
@@ -184,7 +184,7 @@ static bool one_lane(const Program *p)
     return true;
 }
 
-/* The latest first: it may know of the others. */
+/* Adds the waits that a launch lacks, the latest first: it may know of the others. */
 static void add_waits(Order *o, uint32_t launch, const uint32_t need[LANES])
 {
     Launch *l = &o->p->l.launch[launch];

@@ -1,6 +1,6 @@
 /* progress.h -- the progress line shown to the user.
  *
- * A line that replaces the one before; who shows it decides how often.  Nothing may depend on it. */
+ * Each line replaces the one before; whoever shows it decides how often.  Nothing may depend on it. */
 #ifndef CKC_PROGRESS_H
 #define CKC_PROGRESS_H
 
@@ -12,6 +12,6 @@ typedef struct {
 /* p may be NULL. */
 void progress(const Progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-double clock_seconds(void); /* for differences */
+double clock_seconds(void); /* a clock for differences */
 
 #endif

@@ -9,7 +9,7 @@
 
 typedef struct {
     const Command *c;     /* its operands are values of the graph */
-    const Val *vals;      /* the copies that they are */
+    const Val *vals;      /* the copy that each operand is */
     const Candidate *how; /* time and workspace; NULL: not known */
 } Execution;
 
@@ -17,20 +17,20 @@ typedef struct {
     const Graph *g;
     Execution *run;
     uint32_t n, nmicro; /* as in Plan */
-    uint32_t nvals;     /* copies; those below g->nvals are the values' own, the first of each */
+    uint32_t nvals;     /* number of copies; those below g->nvals are the first copy of each value */
     const Val *of;      /* per copy: its value */
     const Val *final;   /* per value: the copy that was made last, which outputs and updates mean */
 } Sequence;
 
-/* Every step of the plan once, its commands given.  Allocated in a. */
+/* The sequence that runs every step of the plan once; c: the steps' commands.  Allocated in a. */
 Sequence sequence_of_plan(const Plan *p, const Command *c, Arena *a);
 
 /* When the bytes of a copy are needed. */
 typedef struct {
     int32_t first; /* the execution that makes it, -1: none */
-    int32_t last;  /* that reads it, or makes it; Sequence.n: the end of the step needs it; -1: none */
+    int32_t last;  /* the last that reads or makes it; Sequence.n: the end of the step needs it; -1: none */
 } Lifetime;
-/* Of every copy.  Allocated in a. */
+/* The lifetime of every copy.  Allocated in a. */
 Lifetime *sequence_lifetimes(const Sequence *s, Arena *a);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first that ends behind `at`. */
+/* Index of the first span that ends behind `at`. */
 static uint32_t span_at(const Spans *m, int64_t at)
 {
     uint32_t lo = 0, hi = m->n;

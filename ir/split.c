@@ -32,7 +32,7 @@ typedef struct {
     Val v;
     bool made, summed, read_inside;
     int maker, reader; /* stages: the one that makes it, the last that reads it */
-    int64_t row_bytes; /* as it is made */
+    int64_t row_bytes; /* bytes from one row of the loop to the next, as its maker writes it */
     bool buffer;
     int number;        /* operand of the command or, if `buffer`, of the loop's buffers */
 } LoopValue;
@@ -61,7 +61,7 @@ static LoopValue *find_value(Lowering *x, Val v)
 
 /* ---- stages ------------------------------------------------------------------------------------ */
 
-/* Operands are values of the loop for now. */
+/* Appends a stage, whose operands are indices of x->val until number_values(). */
 static bool add_stage(Lowering *x, const Command *c, const Node *split, const SplitAxis *axis)
 {
     Stage *s = &x->loop->stage[x->loop->nstage++];
@@ -85,13 +85,13 @@ static bool add_stage(Lowering *x, const Command *c, const Node *split, const Sp
         } else {
             v->read_inside = true;
             v->reader = x->loop->nstage - 1;
-            TRY(!v->summed); /* it is not there before the last block */
+            TRY(!v->summed); /* a sum is complete only after the last block */
         }
     }
     return true;
 }
 
-/* The operator that adds to the last stage's result. */
+/* Sets the kernel with which later blocks of the last stage add to its result. */
 static bool adding(Lowering *x, const Node *n)
 {
     Stage *s = &x->loop->stage[x->loop->nstage - 1];
@@ -120,7 +120,7 @@ static bool split_stage(Lowering *x, const NodeId *id, Diag *d)
     return n->split.by != SPLIT_SUM || axis.add == OP_NONE || adding(x, n);
 }
 
-/* What others of the group read of these nodes' results. */
+/* The results of nodes [first, end) of the group that later nodes of it read; *n: their number. */
 static Val *read_by_others(const Lowering *x, int first, int end, int *n)
 {
     const Graph *g = x->g;
@@ -157,8 +157,8 @@ static bool fused_stage(Lowering *x, int first, int end, Diag *d)
            add_stage(x, &c, NULL, NULL);
 }
 
-/* Behind what is fused from there on.  What calls functions is a stage of its own before a loss or a norm,
- * in whose kernel every pass over a row would do so again. */
+/* The end of the fused stage that begins at node `first`.  Pointwise nodes that call functions are a stage of
+ * their own before a loss or a norm, whose kernel would call them again in every pass over a row. */
 static int fused_end(const Lowering *x, int first)
 {
     int i = first, called = first;
@@ -187,8 +187,8 @@ static bool make_stages(Lowering *x, Diag *d)
 
 /* ---- rows ------------------------------------------------------------------------------------------ */
 
-/* Rows of the loop: the axis' extent or, where a fused stage goes over fewer, each of which covers several
- * of the axis, those. */
+/* Sets the rows of the loop: the axis' extent or, where a fused stage has fewer rows, each of which covers
+ * several indices of the axis, their number. */
 static bool find_rows(Loop *l)
 {
     l->rows = l->extent;
@@ -203,7 +203,7 @@ static bool find_rows(Loop *l)
     return true;
 }
 
-/* Bytes that an access covers while the first dimension stands still. */
+/* Bytes from the start of the operand to the end of what an access covers in the loop's first row. */
 static int64_t row_span(const Kernel *k, const KInst *in, int64_t per_row)
 {
     int64_t last = in->offset + (per_row - 1) * in->stride[0];
@@ -212,7 +212,8 @@ static int64_t row_span(const Kernel *k, const KInst *in, int64_t per_row)
     return (last + 1) * dtype_size[k->operand[in->operand]];
 }
 
-/* A fused stage accesses every operand in one way, and rows do not see each other. */
+/* Sets row_bytes and rows_apart of a fused stage; false: it steps through an operand's rows in more than one
+ * way, reduces over rows, or uses their index. */
 static bool fused_rows(Stage *s, int64_t rows)
 {
     const Kernel *k = &s->k;
@@ -257,7 +258,7 @@ static void split_rows(Stage *s, const Graph *g, const Loop *l)
         s->row_bytes[n->nin] = each * stride_bytes(val_type(g, n->out[0]), 0);
 }
 
-/* Of a loop that has one row. */
+/* Sets row_bytes of a stage in a loop that has one row. */
 static void one_row(Lowering *x, Stage *s)
 {
     for (int i = 0; i < s->k.noperands; i++)
@@ -265,7 +266,8 @@ static void one_row(Lowering *x, Stage *s)
             s->row_bytes[i] = type_bytes(val_type(x->g, x->val[s->operand[i]].v));
 }
 
-/* What is made in the loop and read there goes over from row to row. */
+/* Sets row_bytes of the values that a stage makes; false: one that is made in the loop cannot be handed over
+ * row by row. */
 static bool hand_over(Lowering *x, const Stage *s)
 {
     for (int i = 0; i < s->k.noperands; i++) {
@@ -299,7 +301,7 @@ static bool make_rows(Lowering *x)
     return true;
 }
 
-/* Blocks of as many rows as the first split operator says. */
+/* Sets the rows of a block as the first split operator that has a block size says. */
 static void find_block(Loop *l)
 {
     int64_t block = 0, each = l->extent / l->rows;
@@ -310,7 +312,7 @@ static void find_block(Loop *l)
 
 /* ---- numbers ---------------------------------------------------------------------------------------- */
 
-/* The buffer that v may be written over, as its maker is the last to read it; NULL: there is none. */
+/* The value in a buffer that v may overwrite, because v's maker is the last to read it; NULL: none. */
 static const LoopValue *take_over(const Lowering *x, const LoopValue *v)
 {
     const Stage *s = &x->loop->stage[v->maker];
@@ -365,7 +367,7 @@ static void number_values(Lowering *x)
         }
 }
 
-/* A sum that is not read outside has no value number, so that it cannot be a result. */
+/* Are all sums read outside the group?  Others would have buffers instead of being results. */
 static bool sums_are_results(const Lowering *x)
 {
     for (int i = 0; i < x->n; i++)

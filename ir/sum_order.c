@@ -1,6 +1,6 @@
-/* sum_order.c -- the order of sums is that in which reduced dimensions are walked, several as one where every
- * access steps through them as through one.  A kernel that is run again for some of its results has fewer
- * accesses. */
+/* sum_order.c -- sums are added in the order in which reduced dimensions are walked, several as one where
+ * every access steps through them as through one.  A kernel that is run again for some of its results has
+ * fewer accesses. */
 #include "kernel.h"
 #include <string.h>
 
@@ -16,7 +16,7 @@ uint32_t kernel_dims_apart(const Kernel *k)
     return apart;
 }
 
-/* The extents of the reduced dimensions, those that are walked as one joined; returns their number. */
+/* Extents of the reduced dimensions, where those that are walked as one are joined; returns their number. */
 static int walked_dims(const Kernel *k, int64_t *extent)
 {
     int n = 0;

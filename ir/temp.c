@@ -24,7 +24,7 @@ static struct {
     char path[PATH_MAX];
 } slots[NSLOTS];
 
-/* -1: no room; then the file is removed by the next process, if it comes to that. */
+/* Enters a path in the list.  -1: no room; after an abnormal end the next process removes the file. */
 static int slot_enter(const char *path)
 {
     if (strlen(path) >= PATH_MAX)
@@ -63,7 +63,7 @@ static void remove_entries(int fd)
         }
 }
 
-/* A file, or a temporary folder; async-signal-safe. */
+/* Removes a file, or a temporary folder with all files in it; async-signal-safe. */
 static void remove_at(int at, const char *path)
 {
     if (unlinkat(at, path, 0) == 0 || errno != EISDIR)
@@ -74,7 +74,7 @@ static void remove_at(int at, const char *path)
         remove_entries(fd);
         unlinkat(fd, TEMP_MARK, 0);
     }
-    if (unlinkat(at, path, AT_REMOVEDIR) != 0 && marked) /* for the next one to remove */
+    if (unlinkat(at, path, AT_REMOVEDIR) != 0 && marked) /* so that the next process removes it */
         close(openat(fd, TEMP_MARK, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     if (fd >= 0)
         close(fd);
@@ -85,13 +85,13 @@ static void remove_path(const char *path) { remove_at(AT_FDCWD, path); }
 void temp_remove_all(void)
 {
     int error = errno;
-    for (int i = NSLOTS; i-- > 0;) /* what is in a folder before it */
+    for (int i = NSLOTS; i-- > 0;) /* files before the folder that they are in */
         if (atomic_load(&slots[i].state) == USED)
             remove_path(slots[i].path);
     errno = error;
 }
 
-/* BASE, digits, ".tmp" */
+/* Is it `base`, digits, ".tmp"? */
 static bool temp_name(const char *name, const char *base)
 {
     size_t n = strlen(base);
@@ -100,7 +100,7 @@ static bool temp_name(const char *name, const char *base)
     return strcmp(name + n + strspn(name + n, "0123456789"), ".tmp") == 0;
 }
 
-/* Ours, and nobody holds it: its process is gone. */
+/* Removes a file of this user that nobody holds: its process is gone. */
 static void remove_stale(const char *path)
 {
     struct stat st;
@@ -129,7 +129,7 @@ static void sweep(const char *prefix)
 
 /* ---- making ---------------------------------------------------------------------------------------- */
 
-/* Lock what has just been made; false: somebody who took it for stale has removed it. */
+/* Locks a file or folder just made; false: another process that took it for stale has removed it. */
 static bool hold(int fd, const char *path)
 {
     struct stat mine, there;
@@ -149,7 +149,7 @@ static int open_folder(const char *path, mode_t mode)
         return -1;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
-        errno = EEXIST; /* taken for stale: the next one */
+        errno = EEXIST; /* it was taken for stale: try the next number */
     return fd;
 }
 

@@ -186,7 +186,7 @@ int64_t tensor_i(const Tensor *t, int64_t i)
     }
 }
 
-/* A float from which rounding v to 16 bits gives what v itself would: toward zero, and odd where v is none
+/* A float that rounds to 16 bits as v itself does: v rounded toward zero, its last bit set if v is no float
  * (Boldo and Melquiond, "When double rounding is odd", 2005). */
 static float rounded_to_odd(double v)
 {

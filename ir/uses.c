@@ -10,7 +10,7 @@ static const Node *node_at(const Graph *g, uint32_t k) { return &g->nodes[g->ord
 
 /* ---- phases ---------------------------------------------------------------------------------------- */
 
-/* Nodes that the wanted values depend on, and have no phase yet, have this one. */
+/* Gives the phase `is` to nodes that the wanted values depend on and that have no phase yet. */
 static void give_phase(const Graph *g, bool *wanted, Phase is, Phase *phase)
 {
     for (uint32_t k = g->norder; k-- > 0;) {
@@ -62,7 +62,7 @@ static uint32_t *filled(uint32_t n, Arena *a)
 static uint32_t later(uint32_t a, uint32_t b) { return a == NEVER || (b != NEVER && b > a) ? b : a; }
 static uint32_t earlier(uint32_t a, uint32_t b) { return b < a ? b : a; }
 
-/* A view is read when what it shows is. */
+/* Reading a view counts as reading the value that it views. */
 static void find_reads(const Graph *g, PlanUses *u)
 {
     for (uint32_t k = g->norder; k-- > 0;) {
@@ -86,7 +86,7 @@ PlanUses plan_uses(const Plan *p, uint32_t results, Arena *a)
                   .last = filled(g->nvals, a),
                   .behind = filled(g->nvals, a),
                   .phase = node_phases(g, results, a)};
-    NameMap latest = name_map(a); /* what is computed: the place that did last */
+    NameMap latest = name_map(a); /* name of what is computed, to the latest place that computes it */
     for (uint32_t k = 0, s = 0; k < g->norder; k++) {
         const Node *n = node_at(g, k);
         while (s + 1 < p->nstep && p->step[s + 1].first <= k)
@@ -146,11 +146,11 @@ typedef struct {
     const Plan *p;
     const PlanUses *u;
     uint32_t *original; /* per step */
-    uint32_t *maker;    /* per value: the step that makes it, or what it was copied from; NEVER */
+    uint32_t *maker;    /* per value: the step that makes it, or what it is a copy of; NEVER: none */
     Fate *fate;         /* per step */
 } Fates;
 
-/* When a copy of what the step `made` computes is there, from step s on. */
+/* Adds to a fate the lifetime of v, a result or a copy of one, which exists from step s on. */
 static void add_life(Fates *f, Fate *to, uint32_t s, Val v)
 {
     uint32_t last = f->u->last[v.i] == NEVER ? s : f->u->last[v.i];
@@ -193,7 +193,7 @@ static void add_computed(Fates *f, uint32_t s)
     }
 }
 
-/* Copies of what was computed; those of states are no results. */
+/* Adds a copy to the fate of the result that it copies; copies of states belong to none. */
 static void add_copy(Fates *f, uint32_t s)
 {
     const Node *n = node_at(f->p->g, f->p->step[s].first);

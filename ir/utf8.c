@@ -20,8 +20,8 @@ int utf8_character(const char *s, uint32_t *c)
 
 bool utf8_control(uint32_t c) { return c < 0x20 || (c >= 0x7f && c < 0xa0); }
 
-/* Bytes of the character at s that may be shown; 0: none, a control, or one that turns the direction of
- * writing. */
+/* Number of bytes of the character at s if it may be shown; 0: it is not well-formed, a control character, or
+ * one that changes the direction of writing. */
 static int visible(const char *s)
 {
     uint32_t c;

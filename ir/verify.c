@@ -3,7 +3,7 @@
 
 static const char *name_of(const Graph *g, Val v) { return g->vals[v.i].name; }
 
-/* Operand counts, definition before use, and stored types that agree with what the operator
+/* Checks operand counts, definition before use, and that stored types agree with what the operator
  * infers from its inputs. */
 static bool verify_node(const Graph *g, NodeId id, const bool *ready, Diag *d)
 {
@@ -59,7 +59,7 @@ static bool verify_overwrites(const Graph *g, Arena *a, Diag *d)
     return true;
 }
 
-/* What is loaded as a cast of another source. */
+/* Checks a source that is loaded as a cast of another. */
 static bool verify_source(const Graph *g, Val v, const bool *updated, Diag *d)
 {
     Val of = g->vals[v.i].cast_of;
@@ -80,7 +80,7 @@ static bool verify_split(const Graph *g, const Node *n, Diag *d)
     return fail(d, "%s cannot be split by %s", node_def(n)->name, split_name[n->split.by]);
 }
 
-/* What lies in the host's memory is for fetch alone; a state there is updated there. */
+/* Checks that fetch alone reads what lies in the host's memory, and that a state there is updated there. */
 static bool verify_spaces(const Graph *g, Diag *d)
 {
     for (uint32_t k = 0; k < g->norder; k++) {

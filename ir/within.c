@@ -38,7 +38,7 @@ static int open_beneath(int at, const char *p)
     }
 }
 
-/* What follows a folder in a path, both without links; NULL: it is not inside. */
+/* The part of a path behind a folder, both without links; NULL: the path is not inside. */
 static const char *rest_below(const char *path, const char *folder)
 {
     size_t n = strlen(folder);

@@ -8,8 +8,8 @@
 
 #include "file.h"
 
-/* The descriptor of a regular file, -1: *why says the reason, and *outside if it is that
- * the file lies in none of the n folders. */
+/* Opens a regular file and returns its descriptor; -1: *why says the reason, and *outside whether
+ * it is that the file lies in none of the n folders. */
 int open_within(const char *path, const char *const *folder, int n, const char **why,
                 bool *outside);
 /* The folder of a file: "." without a slash. */

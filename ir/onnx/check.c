@@ -1,4 +1,4 @@
-/* check.c -- a folder of ONNX's test layout against the reference evaluator. */
+/* check.c -- compares a folder of ONNX's test layout with the reference evaluator. */
 #include "onnx_int.h"
 #include <math.h>
 #include <string.h>
@@ -19,8 +19,8 @@ static const char *path_of(Check *c, const char *kind, int k)
 
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
-/* One file per input in their order; inputs with a default value have one or are left
- * out. */
+/* Reads one file per input, in their order; inputs with a default value have one, too, or
+ * are left out. */
 static bool read_feeds(Check *c, const OnnxModel *m, OnnxOptions *opt)
 {
     const Onnx__GraphProto *gp = m->proto->graph;
@@ -40,7 +40,7 @@ static bool read_feeds(Check *c, const OnnxModel *m, OnnxOptions *opt)
     return true;
 }
 
-/* Numbers of 16 bits cannot be told apart below their spacing: at least two units of it. */
+/* The relative tolerance: at least two units of spacing for 16-bit numbers. */
 static double tolerance(DType dt, double rtol)
 {
     double spacing = dt == DT_BF16 ? 0x1p-7 : dt == DT_F16 ? 0x1p-10 : 0;

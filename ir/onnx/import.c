@@ -121,8 +121,8 @@ static bool import_one(OnnxNode *n, bool poisoned)
     return f ? import_call(n, f) : op->import(n);
 }
 
-/* What holds the elements of a narrow type in a wider one keeps on doing so when moved: results have the
- * element type of the first operand in the same native type, unless they have their own. */
+/* Elements of a narrow type that are held in a wider one stay so when moved: results have the element type of
+ * the first operand in the same native type, unless they have their own. */
 static void pass_on_data_type(OnnxNode *n)
 {
     for (int i = 0; i < n->nout && n->row; i++) {
@@ -138,8 +138,8 @@ static void pass_on_data_type(OnnxNode *n)
     }
 }
 
-/* What the importer built carries the ONNX node's name, with the module's path in front of one that has no
- * path itself; its results the file's value names. */
+/* Gives the nodes that an importer built the ONNX node's name, with the module's path in front of a name
+ * without one, and its results the file's value names. */
 static void name_results(OnnxNode *n, const char *module, uint32_t first_node, uint32_t first_value)
 {
     const char *name = n->name;
@@ -153,7 +153,7 @@ static void name_results(OnnxNode *n, const char *module, uint32_t first_node, u
             graph_rename(n->g, n->out[i], n->proto->output[i]);
 }
 
-/* record: what the exporter says of it; NULL: nothing. */
+/* record: what the exporter wrote down of the node; NULL: nothing. */
 static bool import_node(Import *x, const Onnx__NodeProto *p, const Record *record)
 {
     OnnxNode n = {.x = x,
@@ -209,7 +209,7 @@ typedef struct {
     NameMap producer; /* value name to node number */
     uint8_t *state;
     uint32_t *stack, top;
-    size_t *seen; /* per node: operands that are there */
+    size_t *seen; /* per node: number of first operands that are imported */
 } Sorter;
 enum { NOT_SEEN, ON_STACK, DONE };
 
@@ -217,7 +217,7 @@ enum { NOT_SEEN, ON_STACK, DONE };
  * of old ones: the last one counts. */
 static bool is_constant(const Onnx__NodeProto *n) { return strcmp(pb(n->op_type), "Constant") == 0; }
 
-/* Is the name of node i's result another value's as well? */
+/* Is the name of node i's result that of another value, too? */
 static bool is_taken(Sorter *s, const char *name, uint32_t i)
 {
     const uint32_t *other = name_get(&s->producer, name);
@@ -355,8 +355,8 @@ static bool report_refusals(Import *x)
                        x->nrefused == 1 ? "" : "s", text);
 }
 
-/* Under the names of the file; an output that is also an input, a weight or another output is a copy.
- * PyTorch's exporters name what a program returns twice (y, y) twice: it is one output. */
+/* Adds the outputs under their names in the file; one that is also an input, a weight or another output is a
+ * copy.  PyTorch's exporters name what a program returns twice (y, y) twice: it is one output. */
 static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
 {
     Graph *g = x->g;

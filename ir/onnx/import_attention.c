@@ -54,7 +54,7 @@ static Val both(Graph *g, Val a, Val b)
     return a.i && b.i ? build2(g, OP_and, a, b) : a.i ? a : b;
 }
 
-/* Where a query may attend a key, as far as it follows from positions; {0}: everywhere. */
+/* True where a query may attend a key as far as positions say; {0}: everywhere. */
 static Val allowed_by_position(const Attention *a)
 {
     Graph *g = a->g;

@@ -41,7 +41,7 @@ static bool import_constant_node(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* Every element the same bytes, by doubling. */
+/* Fills a tensor with one element, by doubling. */
 static void fill_with(Tensor *t, const void *element)
 {
     size_t bytes = (size_t)type_bytes(&t->type), done = (size_t)dtype_size[t->type.dt];
@@ -79,7 +79,7 @@ static bool import_constant_of_shape(OnnxNode *n)
     return true;
 }
 
-/* From start to limit by delta, however far apart they are. */
+/* Number of steps from start to limit by delta, however far apart they are. */
 static double whole_steps(int64_t start, int64_t limit, int64_t delta)
 {
     uint64_t span = delta > 0 ? (uint64_t)limit - (uint64_t)start : (uint64_t)start - (uint64_t)limit;

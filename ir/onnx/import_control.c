@@ -13,7 +13,7 @@ static const Onnx__GraphProto *body_of(OnnxNode *n, const char *attr)
     return a ? a->g : NULL;
 }
 
-/* Import the nodes of a body for operands in; the results are found by name. */
+/* Imports the nodes of a body for operands `in`; the results are found by name. */
 static bool run_body(OnnxNode *n, const Onnx__GraphProto *body, int nin, const Val *in, Val *out)
 {
     Import *x = n->x;
@@ -31,7 +31,7 @@ static bool run_body(OnnxNode *n, const Onnx__GraphProto *body, int nin, const V
     return true;
 }
 
-/* The driver leaves the body's scope again when the node is done. */
+/* Enters the scope of a body; the driver leaves it again when the node is done. */
 static bool enter(OnnxNode *n, const Onnx__GraphProto *body)
 {
     if (!body)
@@ -43,7 +43,7 @@ static bool enter(OnnxNode *n, const Onnx__GraphProto *body)
     return import_initializers(n->x, body);
 }
 
-/* A refused node inside makes its results unusable; it has been listed. */
+/* Has no refused node, which has been listed, made one of the values unusable? */
 static bool usable(int n, const Val *v)
 {
     for (int i = 0; i < n; i++)
@@ -67,8 +67,8 @@ static bool import_if(OnnxNode *n)
 
 /* ---- Loop --------------------------------------------------------------- */
 
-/* Iterations are stacked on a new first dimension; no iteration: an empty tensor, as
- * declared. */
+/* Stacks iterations on a new first dimension; without any the result is an empty tensor of
+ * the declared type. */
 static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t trips, Val *part, Val *out)
 {
     if (trips > 0) {

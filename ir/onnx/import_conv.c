@@ -24,7 +24,7 @@ static bool kernel_of_weights(OnnxNode *n, const Type *w, Ints *kernel)
     return true;
 }
 
-/* The kernel is that of the weights, or an attribute if they are NULL. */
+/* Reads the window; its extents are those of the weights, or an attribute if these are NULL. */
 static bool read_window(OnnxNode *n, const Type *weights, Window *w)
 {
     w->n = in_type(n, 0)->rank - 2;
@@ -42,7 +42,7 @@ static bool read_window(OnnxNode *n, const Type *weights, Window *w)
 
 static int64_t reach(const Window *w, int i) { return (w->kernel.v[i] - 1) * w->dilations.v[i] + 1; }
 
-/* Extents of the result; auto_pad replaces the pads. */
+/* Sets the extents of the result, and the pads if auto_pad is given. */
 static bool place_window(OnnxNode *n, Window *w, bool ceil_mode)
 {
     const Type *x = in_type(n, 0);
@@ -64,7 +64,7 @@ static bool place_window(OnnxNode *n, Window *w, bool ceil_mode)
             *before = *after = 0;
         int64_t room = in + *before + *after - r;
         bool cut_off = ceil_mode && room < 0 && room > -stride && r + room > 0;
-        if (cut_off) { /* one window, of what there is */
+        if (cut_off) { /* one window, cut to the data there is */
             w->kernel.v[i] = (r + room - 1) / w->dilations.v[i] + 1;
             room = 0;
         }
@@ -90,7 +90,8 @@ bool read_conv(OnnxNode *n, int weights, ConvAttrs *at)
     return true;
 }
 
-/* Constant zeros are none; PyTorch's exporter writes some of a shape that no bias has ([C, 2], in 3-D). */
+/* Is there a bias other than constant zeros?  PyTorch's exporter writes some of these in a shape that no bias
+ * has ([C, 2], in 3-D). */
 static bool has_bias(const OnnxNode *n)
 {
     if (!has_in(n, 2) || !graph_is_const(n->g, n->in[2]))
@@ -219,7 +220,7 @@ static bool import_max_pool(OnnxNode *n)
     return n->out[1].i;
 }
 
-/* x[N,C,s...] to [N,C,out...,window]: one strided slice per position in the window. */
+/* Unfolds x[N,C,s...] to [N,C,out...,window]: one strided slice per position in the window. */
 static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value)
 {
     enum { MOST_POSITIONS = 4096 };

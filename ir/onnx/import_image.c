@@ -6,14 +6,14 @@
 
 /* ---- GridSample and AffineGrid ------------------------------------------ */
 
-/* x[N,C,s...] at grid[N,p...,k]: [N,C,p...]. */
+/* Samples x[N,C,s...] at grid[N,p...,k]: [N,C,p...]. */
 static Val sample(Graph *g, const GridSampleAttrs *at, Val x, Val grid)
 {
     Val in[] = {move_axis(g, x, 1, val_type(g, x)->rank - 1), grid};
     return move_axis(g, build(g, OP_grid_sample, NULL, 2, in, at), val_type(g, grid)->rank - 1, 1);
 }
 
-/* Positions [N,points,2] of rows and columns, [N,points] each. */
+/* A grid [N,points,2] of row and column positions, [N,points] each. */
 static Val positions(Graph *g, const Val at[2])
 {
     Val in[2] = {{0}};
@@ -172,7 +172,7 @@ static bool import_roi_align(OnnxNode *n)
 
 /* ---- MaxRoiPool --------------------------------------------------------- */
 
-/* Which positions of a dimension lie in which bin of [first, last]: bool [rois, count, extent]. */
+/* Does a position of a dimension lie in a bin of [first, last]?  bool [rois, count, extent]. */
 static Val bins(Graph *g, Val first, Val last, int64_t count, int64_t extent)
 {
     int64_t rois = val_type(g, first)->dim[0];
@@ -264,7 +264,7 @@ static bool read_deform(OnnxNode *n, Deform *f)
            fail(n->x->d, "offsets do not fit the weights");
 }
 
-/* Positions of the unmoved window in dimension d: [kernel, points]. */
+/* Positions [kernel, points] of the window's elements in dimension d, without offsets. */
 static Val window_positions(OnnxNode *n, const Deform *f, int d)
 {
     Type t = type_make(in_type(n, 0)->dt, 2, (int64_t[]){f->kernel, f->points});

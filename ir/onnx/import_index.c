@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the indices are known; a sequence longer than the table of positions is found so. */
+/* Checks indices that are known: so a sequence longer than the table of positions is found. */
 static bool indices_inside(OnnxNode *n, int64_t extent)
 {
     Tensor t;
@@ -38,7 +38,7 @@ static bool import_gather(OnnxNode *n)
 
 /* ---- by element: PyTorch expands an index of rows to all of their elements ----------------------- */
 
-/* The first of every `inner` elements of a known index, where the others are equal. */
+/* The first of every `inner` elements of a known index, if the others equal it; else {0}. */
 static Val known_rows(Graph *g, Val index, const Type *rows, int64_t inner)
 {
     Tensor t = graph_tensor(g, index);
@@ -75,8 +75,8 @@ Val index_of_rows(Graph *g, Val index, int axis)
     return build_expand(g, x, rows.rank, rows.dim);
 }
 
-/* As tuples of one: for gather_nd and scatter_nd with axis batch dimensions; {0}: elements of a row of x have
- * indices of their own, or none. */
+/* The index as tuples of one, for gather_nd and scatter_nd with `axis` batch dimensions; {0}: elements of a
+ * row of x have indices of their own, or none. */
 static Val row_tuples(Graph *g, Val x, Val index, int axis)
 {
     const Type *t = val_type(g, x), *ti = val_type(g, index);
@@ -93,7 +93,7 @@ static Val row_tuples(Graph *g, Val x, Val index, int axis)
 
 /* ---- ... or one of a matrix to all of a batch ------------------------------------------------------ */
 
-/* Does a known index repeat what is behind its first dimensions? */
+/* Is a known index the same along its first `batch` dimensions? */
 static bool repeats(const Tensor *t, int batch)
 {
     int64_t each = 1, count = type_count(&t->type);
@@ -105,7 +105,7 @@ static bool repeats(const Tensor *t, int batch)
     return each < count;
 }
 
-/* The first batch of a known index, of as many dimensions as it repeats. */
+/* The first batch of a known index; reduces *batch to the number of dimensions along which it repeats. */
 static Val known_batch(Graph *g, Val index, int *batch)
 {
     Tensor t = graph_tensor(g, index);
@@ -116,8 +116,8 @@ static Val known_batch(Graph *g, Val index, int *batch)
     return *batch ? index : (Val){0};
 }
 
-/* The index with extents of 1 in front, of which there are at most *batch, where it is the same along them;
- * {0}: it is not. */
+/* The index with extents of 1 in place of its first dimensions, at most *batch, along which it is the same;
+ * {0}: there are none. */
 static Val index_of_batch(Graph *g, Val index, int *batch)
 {
     const Type t = *val_type(g, index);
@@ -138,7 +138,7 @@ static Val index_of_batch(Graph *g, Val index, int *batch)
     return type_same_shape(&one, &t) ? (Val){0} : build_expand(g, n->in[0], one.rank, one.dim);
 }
 
-/* Likewise of elements of x along an axis; *batch: 0 where the index is as it was. */
+/* index_of_batch() for elements of x along an axis; if the index stays as it was, *batch is 0. */
 static Val batch_index(Graph *g, Val x, Val index, int64_t axis, int64_t *batch)
 {
     const Type *t = val_type(g, x), *ti = val_type(g, index);

@@ -208,7 +208,7 @@ static bool multiply(OnnxNode *n, Term *a, const Term *b, const bool *wanted)
     return a->v.i;
 }
 
-/* What the operands from k on and the result still need. */
+/* Sets the labels that the operands from k on and the result still need. */
 static void wanted_labels(const Term *term, int k, int n, const Term *out, bool *wanted)
 {
     memset(wanted, 0, MAX_LABELS * sizeof *wanted);

@@ -12,8 +12,8 @@ static Ignored read_ignored(const OnnxNode *n)
     return (Ignored){attr_int(n, "ignore_index", 0), attr_find(n, "ignore_index") != NULL};
 }
 
-/* Weight of each element: of its class, and 0 where it is ignored.  {0}: all 1.
- * target: the classes, 0 where it is ignored. */
+/* The weight of each element: that of its class, or 0 if it is ignored.  {0}: all are 1.
+ * Sets target to the classes, 0 where an element is ignored. */
 static Val element_weights(OnnxNode *n, const Ignored *ig, Val *target)
 {
     Graph *g = n->g;
@@ -29,7 +29,7 @@ static Val element_weights(OnnxNode *n, const Ignored *ig, Val *target)
     return weight.i && kept.i ? build2(g, OP_mul, weight, kept) : weight.i ? weight : kept;
 }
 
-/* loss: already weighted, per element. */
+/* Reduces the loss, which is given per element and weighted, as the attribute says. */
 static bool reduce_loss(OnnxNode *n, Val loss, Val weights)
 {
     Graph *g = n->g;

@@ -20,16 +20,16 @@ typedef enum {
     MASKED_COUNT,  /* the first number of that */
     MASKED_FIRST,  /* the first `count` elements of v */
     MASKED_ROWS,   /* v, expanded to [count, ...] */
-    MASKED_EACH,   /* in one dimension */
+    MASKED_EACH,   /* MASKED_ROWS in one dimension */
 } MaskedKind;
 
 struct Masked {
     MaskedKind kind;
     Val v;
-    int trailing;    /* dimensions of ROWS and EACH behind the first */
-    OnnxNode *maker; /* operand open_operand of which depends on data */
+    int trailing;    /* number of dimensions of ROWS and EACH behind the first */
+    OnnxNode *maker; /* the node whose operand open_operand depends on data */
     int open_operand;
-    bool *refused; /* it is in the list */
+    bool *refused; /* has the maker been listed as refused? */
 };
 
 static bool masked_result(OnnxNode *n, const Masked *m)
@@ -52,7 +52,7 @@ static bool first_masked(OnnxNode *n, int open_operand, Masked m)
 
 bool nonzero_of_data(OnnxNode *n) { return first_masked(n, 0, (Masked){.kind = MASKED_AXES, .v = n->in[0]}); }
 
-/* Operand 1 is [count] and then known numbers. */
+/* Imports an Expand whose operand 1 is [count] and then known numbers. */
 bool expand_of_data(OnnxNode *n)
 {
     const Node *shape = graph_def(n->g, n->in[1]);
@@ -103,7 +103,7 @@ static bool first_size_first(OnnxNode *n)
     return attr_int(n, "start", 0) == 0 && attr_int(n, "end", 1) != 0;
 }
 
-/* What the node makes of its operand. */
+/* Sets what the node makes of its operand m; false: something unknown. */
 static bool next_masked(OnnxNode *n, const Masked *m, Masked *next)
 {
     *next = *m;
@@ -127,7 +127,7 @@ static bool slices_first(OnnxNode *n, const Masked *end)
            (!has_in(n, 4) || known_to_be(n, 4, 1));
 }
 
-/* The mask without the last dimensions, along which it is the same everywhere. */
+/* The mask without the last dimensions along which it is the same everywhere. */
 static Val mask_of_rows(Graph *g, Val mask)
 {
     int rank = val_type(g, mask)->rank;
@@ -139,8 +139,8 @@ static Val mask_of_rows(Graph *g, Val mask)
     return mask;
 }
 
-/* x with elements of source in their order where the mask is set.  Where source has too few, which PyTorch
- * refuses when running: NaN, of integers 0. */
+/* x with the elements of source, in their order, where the mask is set.  If source has too few, which PyTorch
+ * refuses when running, the others are NaN, and integers 0. */
 static Val scatter_masked(Graph *g, Val x, Val mask, Val source)
 {
     const Type t = *val_type(g, x);

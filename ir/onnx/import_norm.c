@@ -5,7 +5,7 @@
 #include "onnx_int.h"
 #include <string.h>
 
-/* A per-channel vector along dimension 1. */
+/* Operand k, a vector of channels, along dimension 1. */
 static Val channel(OnnxNode *n, int k) { return along_axis(n->g, n->in[k], 1, in_type(n, 0)->rank); }
 
 static Val affine(Graph *g, Val x, Val scale, Val bias)
@@ -16,8 +16,8 @@ static Val affine(Graph *g, Val x, Val scale, Val bias)
 
 /* ---- batch normalization ------------------------------------------------ */
 
-/* Statistics that the file holds become state, before anything is folded through them: of the inference form,
- * too, which others may be given (--weights, --val). */
+/* Makes a statistic that the file holds a state, before anything is folded through it.  The inference form's
+ * are, too, because others may be given (--weights, --val).  false: v does not become one. */
 static bool is_state(const Import *x, Val v)
 {
     ValKind *kind = &x->g->vals[v.i].kind;
@@ -37,7 +37,7 @@ static bool batch_norm_given(OnnxNode *n, double eps)
     Val x = build2(g, OP_mul, build2(g, OP_sub, n->in[0], channel(n, 3)), rstd);
     n->out[0] = affine(g, x, channel(n, 1), channel(n, 2));
     for (int i = 1; i < n->nout && i < 5; i++)
-        n->out[i] = n->in[i & 1 ? 3 : 4]; /* of a node that trains as it is written */
+        n->out[i] = n->in[i & 1 ? 3 : 4]; /* results of a node that is written to train */
     return n->out[0].i;
 }
 
@@ -49,7 +49,7 @@ static Val running(Graph *g, Val old, Val batch, double momentum)
     return build2(g, OP_add, mul_scalar(g, old, momentum), mul_scalar(g, batch, 1 - momentum));
 }
 
-/* A running variance that the file gives no value starts as PyTorch's. */
+/* A running variance without a value in the file starts at 1, as in PyTorch. */
 static void start_at_one(Graph *g, Val state)
 {
     Value *v = &g->vals[state.i];
@@ -61,7 +61,7 @@ static void start_at_one(Graph *g, Val state)
     v->data = ones.data;
 }
 
-/* Statistics shared by several nodes are updated by the first. */
+/* Adds an update of a statistic; if several nodes share it, only the first updates it. */
 static void keep_running(Graph *g, Val state, Val value)
 {
     for (uint32_t i = 0; i < g->nupdate; i++)
@@ -130,8 +130,8 @@ static bool import_batch_norm(OnnxNode *n)
     return batch_norm_given(n, eps);
 }
 
-/* A convolution whose operands have the names that PyTorch's exporters give what they have folded:
- * the older one onnx::Conv_42, the newer one a bias after the weight, conv1.weight_bias. */
+/* Is it a convolution whose operands have the names that PyTorch's exporters give folded ones:
+ * onnx::Conv_42 (the older exporter), or a bias named after the weight, conv1.weight_bias (the newer)? */
 static bool holds_folded_norm(const Onnx__NodeProto *n)
 {
     if (strcmp(pb(n->op_type), "Conv") != 0 || n->n_input != 3)
@@ -165,7 +165,7 @@ void report_folded_norms(Import *x)
 
 /* ---- layer normalization and relatives ---------------------------------- */
 
-/* Bring a scale or bias to the full shape of the normalised dimensions. */
+/* Expands a scale or bias to the full shape of the normalised dimensions. */
 static Val full_shape(OnnxNode *n, int k, int64_t axis)
 {
     const Type *t = in_type(n, 0);

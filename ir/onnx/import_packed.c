@@ -4,7 +4,7 @@
  * result that is made again where it is needed again. */
 #include "onnx_int.h"
 
-/* The elements of bytes, the first from the lowest bits: u8[..., n] to u8[..., n, 8 / bits]. */
+/* Unpacks the elements of bytes, the first from the lowest bits: u8[..., n] to u8[..., n, 8 / bits]. */
 static Val unpack(Graph *g, Val v, int64_t bits)
 {
     uint8_t shift[8] = {0};
@@ -39,8 +39,8 @@ Val unpack_elements(Graph *g, Val bytes, const Type *type, int32_t data_type)
 /* ---- com.microsoft ------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t bits, block; /* of an element; elements along the last dimension that share a scale */
-    Val scale, zero;     /* {0}: all are `middle` */
+    int64_t bits, block; /* bits of an element; elements along the last dimension that share a scale */
+    Val scale, zero;     /* zero {0}: all zero points are `middle` */
     double middle;
 } Blocks;
 
@@ -56,7 +56,7 @@ static bool read_blocks(OnnxNode *n, int64_t block, Blocks *b)
     return true;
 }
 
-/* The last dimension of v, bytes, as its first n elements. */
+/* Unpacks the last dimension of v, which holds bytes, to its first n elements. */
 static Val unpack_last(Graph *g, Val v, int64_t bits, int64_t n)
 {
     if (!v.i)
@@ -75,7 +75,7 @@ static Val scaled(Graph *g, Val v, const Blocks *b)
     return build2(g, OP_mul, build2(g, OP_sub, v, zero), b->scale);
 }
 
-/* Weights f[N, K] of u8[N, blocks, bytes]: each block of K has a scale. */
+/* Unpacks weights u8[N, blocks, bytes] to floats [N, K]; each block of K has a scale. */
 static Val block_weights(OnnxNode *n, int64_t rows, int64_t depth, Blocks *b)
 {
     Graph *g = n->g;
@@ -90,7 +90,7 @@ static Val block_weights(OnnxNode *n, int64_t rows, int64_t depth, Blocks *b)
         b->zero = unpack_last(g, build_reshape(g, b->zero, 2, zeros), b->bits, blocks);
     }
     Val v = unpack(g, build_reshape(g, n->in[1], 3, packed), b->bits);
-    if (has_in(n, 4)) { /* of which block the scale of each is */
+    if (has_in(n, 4)) { /* it says which block's scale each column has */
         AxisAttrs along = {1};
         Val of = build_slice(g, n->in[4], 0, 0, depth);
         Val scale[] = {build_reshape(g, b->scale, 2, of_block), of};
@@ -120,7 +120,7 @@ static bool import_matmul_nbits(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* Rows are taken before they are unpacked. */
+/* Gathers rows before they are unpacked. */
 static bool import_gather_block_quantized(OnnxNode *n)
 {
     Graph *g = n->g;

@@ -186,7 +186,7 @@ static bool import_prelu(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* Shifts beyond the width leave nothing, or of a signed number shifted right its sign. */
+/* Shifts beyond the width leave 0, or the sign of a signed number that is shifted right. */
 static bool import_bitshift(OnnxNode *n)
 {
     enum { WIDTH = 64 };

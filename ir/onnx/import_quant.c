@@ -2,7 +2,7 @@
  * live in wider ones, with the saturation that their type would have. */
 #include "onnx_int.h"
 
-/* round(x) + zero point, within the range of the type. */
+/* The result is round(x) + zero point, clipped to the range of the type. */
 static bool saturate(OnnxNode *n, Val x, Val zero_point, int32_t type)
 {
     int bits = data_type_bits(type);
@@ -75,7 +75,7 @@ static bool import_dequantize(OnnxNode *n)
 
 /* ---- products of integers, exact in double precision ----------------------- */
 
-/* Operand k in double, a vector along an axis of rank. */
+/* Operand k in double; a vector lies along `axis` of `rank` dimensions. */
 static Val real_along(OnnxNode *n, int k, int axis, int rank)
 {
     const Type *t = in_type(n, k);
@@ -112,7 +112,8 @@ static bool import_conv_integer(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* Operands x, scale, zero point of both factors, scale and zero point of the result: y scaled. */
+/* Scales y, the product, to the result's type.  Operands of the node: x, scale and zero point of both
+ * factors, then scale and zero point of the result. */
 static bool requantize(OnnxNode *n, Val y, Val second_scale)
 {
     Graph *g = n->g;

@@ -14,7 +14,7 @@ static Val draw(OnnxNode *n, Op op, const Type *t, double lo, double hi)
     return draw_by(n, op, t, ++n->x->nkeys, lo, hi);
 }
 
-/* What the dropout that was imported last keeps, from its own draw. */
+/* The mask of elements that the dropout imported last keeps, from the same draw. */
 static Val dropout_mask(OnnxNode *n, double ratio)
 {
     Type t = type_with(*in_type(n, 0), in_type(n, 0)->dt == DT_F64 ? DT_F64 : DT_F32);
@@ -33,7 +33,7 @@ static bool import_dropout(OnnxNode *n)
             TRY(static_float(n, 1, &ratio));
         if (has_in(n, 2))
             TRY(static_int(n, 2, &mode));
-        training &= !has_in(n, 2); /* left open: as the step needs it */
+        training &= !has_in(n, 2); /* without the operand the step decides */
         training |= mode != 0;
     } else if (n->opset < 7) {
         training &= !attr_int(n, "is_test", 0);

@@ -98,8 +98,8 @@ static bool import_reduce_log_sum_exp(OnnxNode *n)
 
 /* ---- along one axis ----------------------------------------------------- */
 
-/* Before opset 13 the operator saw a matrix: everything before the axis, everything from
- * it. */
+/* Applies f along the axis.  Before opset 13 the operator saw a matrix: all dimensions before
+ * the axis by all from it on. */
 static bool along_classes(OnnxNode *n, Val (*f)(OnnxNode *n, Val x, int64_t axis))
 {
     Type t = *in_type(n, 0);

@@ -19,7 +19,7 @@ typedef struct {
 
 typedef struct {
     int64_t in, out;
-    double from, to;   /* a stretch of the operand and of the result: both extents, or 1 and the scale */
+    double from, to;   /* the scale is to / from: both extents, or 1 and the scale */
     double start, end; /* region of interest */
 } Axis;
 
@@ -33,8 +33,8 @@ typedef struct {
 
 static double scale_of(const Axis *a) { return a->to / a->from; }
 
-/* align_corners is of the extent that the result has, as PyTorch and onnxruntime have it: examples of the
- * standard are of in * scale, which need not be whole. */
+/* The coordinate in the operand of the result's element o.  align_corners uses the result's extent, as
+ * PyTorch and onnxruntime do; examples of the standard use in * scale, which need not be whole. */
 static double original(const Interpolation *p, const Axis *a, int64_t o)
 {
     const char *c = p->coordinates;
@@ -57,7 +57,8 @@ static double original(const Interpolation *p, const Axis *a, int64_t o)
     return shift + half - 0.5;
 }
 
-/* Before opset 11, "simple": up where that makes it smaller, else down. */
+/* Rounds x to an index.  "simple" (before opset 11): up if the result is smaller than the operand, else
+ * down. */
 static int64_t nearest(const Interpolation *p, const Axis *a, double x)
 {
     bool simple = strcmp(p->nearest, "simple") == 0;
@@ -136,7 +137,7 @@ static Val pick(Graph *g, Val x, int axis, int64_t n, const int64_t *index)
     return build(g, OP_gather, NULL, 2, (Val[]){x, v}, &(AxisAttrs){axis});
 }
 
-/* Tables for resample: the taps of every output element, as many as the widest has. */
+/* Makes tables for resample: the taps of every output element, as many as the widest has. */
 static Val interpolate(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *taps)
 {
     Graph *g = n->g;
@@ -157,7 +158,7 @@ static Val interpolate(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *
     return build(g, OP_resample, NULL, 3, in, &(AxisAttrs){axis});
 }
 
-/* One tap each. */
+/* Picks the one tap of every output element. */
 static Val nearest_elements(OnnxNode *n, Val x, int axis, const Axis *a, const Taps *taps)
 {
     int64_t *index = NEW(n->x->a, int64_t, a->out + 1);
@@ -273,7 +274,7 @@ static bool set_scale(OnnxNode *n, Axis *a, double scale)
     return set_extent(n, a, scale > 0 ? scale : -1, out);
 }
 
-/* The sizes operand, under the policy for the aspect ratio. */
+/* Sets extents by the operand sizes and the policy for the aspect ratio. */
 static bool set_sizes(OnnxNode *n, const Ints *axes, const Ints *sizes, Axis *axis)
 {
     const char *policy = attr_str(n, "keep_aspect_ratio_policy", "stretch");

@@ -25,19 +25,19 @@ typedef struct {
 
 enum {
     GATES = 4,
-    SEGMENTS = 4,      /* of time, at most */
-    SEGMENT_ROWS = 256 /* steps times batch, at least */
+    SEGMENTS = 4,      /* most segments of time */
+    SEGMENT_ROWS = 256 /* least rows of a segment, steps times batch */
 };
 
 /* One direction. */
 typedef struct {
     int k;
     bool backward;
-    int place[GATES];  /* of each gate in W, R and their biases */
+    int place[GATES];  /* place of each gate in W, R and their biases */
     Val xw[SEGMENTS];  /* [segment, batch, gates * hidden]: x W^T + biases */
     Val w, r, b[2];    /* [gates * hidden, ...] */
     Val rb;            /* [hidden]: recurrent bias of the last gate, kept apart (GRU), or none */
-    Val hr;            /* of a step: the state's product with the gates that read it */
+    Val hr;            /* the state's product, in this step, with the gates that read it */
     Val peep[3];       /* [hidden] */
     int f[3];          /* activation functions: positions in the attribute */
     Val h, c;          /* [batch, hidden] */
@@ -86,7 +86,7 @@ static const char *activation_name(const OnnxNode *n, int k, const char *const *
     return arena_strndup(n->x->a, (const char *)a->strings[k].data, a->strings[k].len);
 }
 
-/* The constants of activation k: lists are consumed in the order of the functions. */
+/* Applies activation k to x; lists of constants are consumed in the order of the functions. */
 static Val activate(const Rnn *r, int k, const char *const *dflt, Val x)
 {
     const Onnx__AttributeProto *al = attr_find(r->n, "activation_alpha");
@@ -136,7 +136,7 @@ static Val rows(const Rnn *r, Val v, int first, int count)
     return build_slice(r->g, v, 0, first * r->hidden, count * r->hidden);
 }
 
-/* The part of a concatenation of directions that n slices, or none. */
+/* The operand of a concatenation of directions that n slices; {0}: n does no such thing. */
 static Val one_direction(const Graph *g, const Node *n)
 {
     const Node *all = n->op == OP_slice ? graph_def(g, n->in[0]) : NULL;
@@ -148,7 +148,7 @@ static Val one_direction(const Graph *g, const Node *n)
     return type_count(val_type(g, part)) == type_count(val_type(g, n->out[0])) ? part : (Val){0};
 }
 
-/* What v's elements are, behind views and as one of several directions. */
+/* The value that v's elements come from, behind views and slices of one direction. */
 static Val behind_views(const Graph *g, Val v)
 {
     for (const Node *n = graph_def(g, v); n; n = graph_def(g, v)) {
@@ -160,7 +160,7 @@ static Val behind_views(const Graph *g, Val v)
     return v;
 }
 
-/* Where v is a copy of some value's rows, gate by gate in ONNX's order: that value, and each gate's place. */
+/* If v is a copy of a value's rows, gate by gate in ONNX's order: that value, and each gate's place in it. */
 static Val read_places(const Rnn *r, Val v, int *place)
 {
     const Graph *g = r->g;
@@ -202,7 +202,7 @@ static void undo_order(const Rnn *r, Direction *d, bool apart)
     memcpy(d->place, place[0], sizeof d->place);
 }
 
-/* Both halves of a bias. */
+/* Reads both halves of the bias. */
 static void read_biases(const Rnn *r, Direction *d)
 {
     Val b = of_direction(r->g, r->n->in[3], d->k);
@@ -212,7 +212,7 @@ static void read_biases(const Rnn *r, Direction *d)
         d->b[i] = split ? halves->in[i] : rows(r, b, i * r->gates, r->gates);
 }
 
-/* W's bias and the recurrent one, which the last gate of a GRU keeps apart. */
+/* The sum of W's bias and the recurrent one, which the last gate of a GRU keeps apart. */
 static Val joined_bias(const Rnn *r, Direction *d, bool apart)
 {
     Graph *g = r->g;
@@ -224,7 +224,7 @@ static Val joined_bias(const Rnn *r, Direction *d, bool apart)
     return build_concat(g, 2, (Val[]){sum, rows(r, d->b[0], joined, 1)}, 0);
 }
 
-/* The input's products, a segment at a time. */
+/* Multiplies the input by W, a segment at a time. */
 static void project(const Rnn *r, Direction *d, Val bias)
 {
     for (int i = 0; i * r->segment < r->steps; i++) {
@@ -297,7 +297,7 @@ static bool read_rnn(OnnxNode *n, int gates, int nact, const char *const *dflt, 
 
 /* ---- time --------------------------------------------------------------- */
 
-/* The state's product with the first so many gates' weights. */
+/* The state's product with the weights of the first `gates` gates. */
 static Val recurrent(const Rnn *r, const Direction *d, int gates, Val h)
 {
     return build_matmul(r->g, h, gates < r->gates ? rows(r, d->r, 0, gates) : d->r, false, true);

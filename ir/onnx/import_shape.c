@@ -13,10 +13,10 @@ static bool import_identity(OnnxNode *n)
     const Value *v = &n->g->vals[n->in[0].i];
     if (v->kind != VAL_PARAM)
         return n->out[0].i;
-    if (!n->x->opt->untie || n->x->depth > 1) { /* exporters' stand in the main graph */
+    if (!n->x->opt->untie || n->x->depth > 1) { /* exporters put theirs in the main graph */
         Tensor t = graph_tensor(n->g, n->in[0]);
         if (t.data && tensor_is_uniform(&t))
-            return true; /* said by merged.c */
+            return true; /* merged.c reports it */
         note(n->x, ONNX_REMARK, v->name, "'%s' is tied to it by an Identity node", pb(n->proto->output[0]));
         if (role_is_held(n->x, pb(n->proto->output[0])))
             name_value(n->x, n->in[0], pb(n->proto->output[0]));
@@ -67,7 +67,7 @@ static bool import_flatten(OnnxNode *n)
 {
     const Type *t = in_type(n, 0);
     int64_t axis = attr_int(n, "axis", 1), dim[2] = {1, 1};
-    if (axis != t->rank) /* then everything is in front of it */
+    if (axis != t->rank) /* equal: everything is in front of it */
         TRY(axis_in(n, axis, t->rank, &axis));
     for (int i = 0; i < t->rank; i++)
         dim[i >= axis] *= t->dim[i];

@@ -48,7 +48,7 @@ static bool transform(OnnxNode *n, Val re, Val im, int64_t length, int64_t resul
     return out_re->i && out_im->i;
 }
 
-/* Last dimension of size 1 or 2: real and imaginary part. */
+/* Splits the last dimension, of size 1 or 2, into real and imaginary part. */
 static bool parts(OnnxNode *n, Val x, Val *re, Val *im)
 {
     const Type t = *val_type(n->g, x);
@@ -123,7 +123,7 @@ static bool import_dft(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* Frames of the signal, times the window, transformed. */
+/* Transforms frames of the signal, times the window. */
 static bool import_stft(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -189,7 +189,7 @@ static bool import_window(OnnxNode *n)
     return true;
 }
 
-/* The transform's bin at edge i of count + 2 that are evenly spaced in mel. */
+/* The transform's bin at edge i of count + 2 edges that are evenly spaced in mel. */
 static double mel_bin(int64_t i, int64_t count, double low, double high, double length, double rate)
 {
     double from = log1p(low / 700), to = log1p(high / 700);
@@ -197,7 +197,7 @@ static double mel_bin(int64_t i, int64_t count, double low, double high, double 
     return floor((length + 1) * (700 * expm1(mel)) / rate);
 }
 
-/* Triangles: each rises from one edge to the next and falls to the one after. */
+/* Triangular filters: each rises from one edge to the next and falls to the one after. */
 static bool import_mel_weights(OnnxNode *n)
 {
     int64_t count, length;

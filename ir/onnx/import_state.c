@@ -12,7 +12,7 @@ typedef struct {
     int64_t batch, steps, heads;
 } Linear;
 
-/* [batch, steps, heads * size] by head. */
+/* Reshapes an operand [batch, steps, heads * size] to [batch, steps, heads, size]. */
 static bool unpack(OnnxNode *n, int operand, int64_t heads, Val *v)
 {
     *v = (Val){0};
@@ -27,7 +27,7 @@ static bool unpack(OnnxNode *n, int operand, int64_t heads, Val *v)
     return v->i;
 }
 
-/* Step t as [batch, heads, rows, columns]. */
+/* Step t of v as [batch, heads, size, 1] (column) or [batch, heads, 1, size]. */
 static Val at_step(const Linear *a, Val v, int64_t t, bool column)
 {
     if (!v.i)

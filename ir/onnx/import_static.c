@@ -53,7 +53,7 @@ static bool import_compress(OnnxNode *n)
 
 /* ---- Unique ------------------------------------------------------------- */
 
-/* Slices along an axis, numbered; slice k has the elements (o * n + k) * inner + i. */
+/* The n slices of t along an axis; slice k has the elements (o * n + k) * inner + i. */
 typedef struct {
     Tensor t;
     int64_t outer, n, inner;
@@ -97,8 +97,8 @@ static Val indices(OnnxNode *n, const char *name, const int64_t *v, int64_t coun
     return graph_const(n->g, name, type_make(DT_I64, 1, &count), v);
 }
 
-/* first[j]: the slice that leads group j; group[k]: of slice k; size[j].  Groups come by value, or
- * in the order of their first slices. */
+/* Groups equal slices, and returns the number of groups.  first[j]: the first slice of group j; size[j]: its
+ * number of slices; group[k]: the group of slice k.  Groups are sorted by value, or by their first slices. */
 static int64_t group_slices(Slices *s, bool sorted, Arena *a, int64_t *first, int64_t *group, int64_t *size)
 {
     int64_t groups = 0, *order = NEW(a, int64_t, s->n + 1), *leader = NEW(a, int64_t, s->n + 1);
@@ -190,7 +190,7 @@ typedef struct {
     int64_t most;
     double most_overlap, least_score;
     bool scored, center;
-    int64_t *found, nfound; /* batch, class, box */
+    int64_t *found, nfound; /* triples of batch, class, box; their number */
 } Suppression;
 
 typedef struct {
@@ -205,7 +205,7 @@ static int by_score(const void *a, const void *b)
                                 : (x->box > y->box) - (x->box < y->box);
 }
 
-/* Greedy: the best box left is kept unless it overlaps one that is. */
+/* Greedy: the best box left is kept unless it overlaps a kept one too much. */
 static void suppress(Suppression *s, int64_t batch, int64_t class, Candidate *c, Box *kept)
 {
     int64_t n = s->boxes->type.dim[1], classes = s->scores->type.dim[1], nkept = 0;
@@ -237,7 +237,7 @@ static bool import_non_max_suppression(OnnxNode *n)
     if (b->rank != 3 || c->rank != 3 || b->dim[2] != 4 || b->dim[0] != c->dim[0] || b->dim[1] != c->dim[2])
         return fail(n->x->d, "boxes and scores do not fit");
     Type pairs = type_make(DT_I64, 2, (int64_t[]){type_count(c), b->dim[1] + 3});
-    TRY(small_enough(n, &pairs)); /* the time it may take, and more than the result's size */
+    TRY(small_enough(n, &pairs)); /* bounds the time, and the result's size */
     s.found = NEW(n->x->a, int64_t, 3 * type_count(c) + 1);
     Candidate *candidate = NEW(n->x->a, Candidate, b->dim[1] + 1);
     Box *kept = NEW(n->x->a, Box, b->dim[1] + 1);
@@ -271,7 +271,7 @@ static void set_bits(Tensor *t, int64_t i, uint64_t bits, int32_t data_type)
                                                           : (int64_t)(bits << shift >> shift));
 }
 
-/* Integers of one size wrap around into each other; other bits must be known. */
+/* Integers of one size are converted by wrapping around; operands with other bits must be known. */
 static bool import_bit_cast(OnnxNode *n)
 {
     DType dt = in_type(n, 0)->dt;

@@ -8,7 +8,7 @@
 typedef struct {
     Graph *g;
     Val rate, count; /* count as a float */
-    int n;           /* tensors */
+    int n;           /* number of tensors */
     double decay;    /* norm_coefficient: G + decay X */
 } Optimizer;
 

@@ -47,7 +47,7 @@ static void refer_to_file(Import *x, Val v, const OnnxTensor *t)
     x->g->vals[v.i].offset = t->offset;
 }
 
-/* Integers of a few bits: packed in memory where there are many, which what reads them unpacks. */
+/* Integers of less than 8 bits.  Many of them stay packed in memory, and a node of the graph unpacks them. */
 static bool packed_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
 {
     OnnxTensor t;
@@ -60,7 +60,7 @@ static bool packed_value(Import *x, const char *name, const Onnx__TensorProto *p
     return v->i;
 }
 
-/* A tensor of the file as a value: weights and bytes refer to the mapping, other constants are copied.
+/* Makes a value of a tensor of the file: weights and bytes refer to the mapping, other constants are copied.
  * Constants that are no weights, by the exporter's signature or a note, have no name to be saved under. */
 static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
 {
@@ -76,7 +76,7 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
     uint32_t notes = x->m->nnotes;
     ValKind kind = dtype_is_float(t.t.type.dt) ? role_of(x, name, &t.t) : VAL_CONST;
     if (lacks && kind == VAL_CONST)
-        return tensor_load(x->m, p, &t, x->d); /* says so */
+        return tensor_load(x->m, p, &t, x->d); /* reports that */
     if (lacks)
         note(x, ONNX_REMARK, name, "its values should lie in '%s', which is not there: a run needs them",
              lacks);
@@ -130,17 +130,17 @@ Val import_constant(Import *x, const char *name, const Onnx__TensorProto *p)
 
 typedef struct {
     const char *symbol;
-    char inputs[200]; /* that carry it, for the message */
+    char inputs[200]; /* names of the inputs that have it, for the message */
 } Unbound;
 
 typedef struct {
     Import *x;
-    bool *used; /* per bind option */
-    const char **symbol; /* asked for */
+    bool *used; /* per --bind option: has an input asked for it? */
+    const char **symbol; /* symbols that inputs have asked for */
     uint32_t nsymbol, csymbol;
     Unbound unbound[32];
     int nunbound;
-    bool has_batch; /* a dimension is called so */
+    bool has_batch; /* some dimension is called batch */
 } Binder;
 
 static bool find_bind(Binder *b, const char *symbol, int64_t *value)
@@ -196,7 +196,7 @@ bool declared_type(const Onnx__ValueInfoProto *v, Type *t)
     return type_valid(t);
 }
 
-/* Of dimension k; the first is the batch where no dimension is called so. */
+/* Sets the size of dimension k if --bind gives it; the first is the batch unless a dimension is called so. */
 static bool find_size(Binder *b, const char *by_place, const char *symbol, int k, int64_t *value)
 {
     return find_bind(b, by_place, value) || find_bind(b, symbol, value) ||
@@ -306,7 +306,7 @@ static bool is_named_data(const OnnxOptions *opt, const char *name)
     return false;
 }
 
-/* Certainly fed: named so by the user, of symbolic size, or not float. */
+/* Is the input fed for certain: named so by the user, of symbolic size, or not float? */
 static bool is_data(const Import *x, const Onnx__ValueInfoProto *in)
 {
     const Onnx__TypeProto__Tensor *p = tensor_type(in);
@@ -314,7 +314,8 @@ static bool is_data(const Import *x, const Onnx__ValueInfoProto *in)
            !dtype_is_float(onnx_dtype(p->elem_type));
 }
 
-/* Models exported without weights have them as inputs: float, static, beside data. */
+/* Per input: is it a weight?  Models exported without weights have them as inputs: float, static, with data
+ * among the others. */
 static bool *find_weights(Import *x, const Onnx__GraphProto *gp)
 {
     bool *weight = NEW(x->a, bool, gp->n_input + 1), any_data = x->opt->init;
@@ -338,7 +339,7 @@ static bool *find_weights(Import *x, const Onnx__GraphProto *gp)
 
 bool type_is_integer(const Type *t) { return !dtype_is_float(t->dt) && type_count(t) == 1; }
 
-/* An integer that --bind names is no input but a constant. */
+/* An integer input that --bind names becomes a constant. */
 bool import_inputs(Import *x, const Onnx__GraphProto *gp)
 {
     Binder b = {.x = x, .used = NEW(x->a, bool, x->opt->nbind + 1), .has_batch = has_batch(gp)};

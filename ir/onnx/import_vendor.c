@@ -19,7 +19,7 @@ static bool import_fused_matmul(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* The activation that an operator ends in. */
+/* Applies the activation that an operator ends in; al, be NAN: its defaults. */
 static bool activate(OnnxNode *n, double al, double be)
 {
     const char *name = attr_str(n, "activation", "");
@@ -32,7 +32,7 @@ static bool activate(OnnxNode *n, double al, double be)
     return n->out[0].i;
 }
 
-/* Its last operand is added to the convolution. */
+/* A convolution to which the last operand is added, and an activation. */
 static bool import_fused_conv(OnnxNode *n)
 {
     const Onnx__AttributeProto *p = attr_find(n, "activation_params");
@@ -145,7 +145,7 @@ typedef struct {
     int64_t window; /* keys that a query attends up to its own position; -1: all */
 } Heads;
 
-/* Where no query may look: keys behind its position, or before its window. */
+/* True for the keys that a query may not attend: those behind its position, or before its window. */
 static Val hidden(Graph *g, int64_t rows, int64_t columns, int64_t window)
 {
     Val at = add_scalar(g, along_axis(g, iota(g, rows), 0, 2), (double)(columns - rows));
@@ -259,7 +259,7 @@ static bool import_multi_head_attention(OnnxNode *n)
 /* ---- rotary embedding and grouped queries ---------------------------------- */
 
 /* Rows of a table of cosines or sines, [batch or 1, sequence, half]: at positions[batch, sequence],
- * [1] (of the first), or counted from 0. */
+ * or consecutive ones from the only position on, or from 0 on if there is none. */
 static Val rows_at(Graph *g, Val table, Val positions, int64_t sequence)
 {
     if (!positions.i || type_count(val_type(g, positions)) == 1) {
@@ -320,8 +320,8 @@ static bool grouped_operands(OnnxNode *n, int64_t heads, int64_t shared, Heads *
     return h->q.i && h->k.i && h->v.i;
 }
 
-/* Causal, heads share keys.  Sequence lengths tell how many rows are valid, and those before the
- * last one attend none behind them anyway. */
+/* Causal attention whose heads share keys.  Sequence lengths are not read: they say how many rows are
+ * valid, and these attend no key behind them anyway. */
 static bool import_group_query_attention(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -371,6 +371,6 @@ const OnnxOp onnx_vendor[] = {
     {"SimplifiedLayerNormalization", 1, .import = import_simplified_layer_norm, .weights = 2},
     {"SkipLayerNormalization", 1, .import = import_skip_layer_norm, .weights = 0x1c, MS},
     {"SkipSimplifiedLayerNormalization", 1, .import = import_skip_simplified_layer_norm, .weights = 0xc, MS},
-    {"TransposeMatMul", 1, .import = import_fused_matmul, .weights = 2, MS}, /* its old name */
+    {"TransposeMatMul", 1, .import = import_fused_matmul, .weights = 2, MS}, /* FusedMatMul's old name */
     {0},
 };

@@ -67,7 +67,7 @@ static bool scalar(OnnxModel *m, const char *name, double *v)
     return a != NULL;
 }
 
-/* (uniform < p) / p */
+/* Is the value (uniform < p) / p? */
 static bool is_scaled_mask(OnnxModel *m, const char *name)
 {
     double p, q;
@@ -96,8 +96,8 @@ int dropped_operand(OnnxModel *m, const Onnx__NodeProto *p)
     return is_scaled_mask(m, pb(p->input[1])) ? 0 : is_scaled_mask(m, pb(p->input[0])) ? 1 : -1;
 }
 
-/* Zeros that are expanded to the bias of a convolution are none.  PyTorch's exporter gives those of 3-D ones
- * a shape that onnxruntime refuses. */
+/* Is the bias of a convolution expanded zeros?  For 3-D ones PyTorch's exporter gives it a shape that
+ * onnxruntime refuses. */
 static bool has_no_bias(OnnxModel *m, const Onnx__NodeProto *p)
 {
     double v;

@@ -17,20 +17,20 @@ typedef struct {
     int slot;
     const char *param; /* of's own name unless told apart */
     const char *name;  /* the parameter's, or one made from it */
-    bool weak;         /* told by the scope alone */
-    bool identity;     /* an Identity makes it that */
+    bool weak;         /* only the scope says which parameter it is */
+    bool identity;     /* an Identity makes the tensor that parameter */
 } Read;
 
 typedef struct {
     OnnxModel *m;
     const Signature *signature;
     const Record *record;  /* per node */
-    NameMap lacking;       /* modules with a parameter of their own that the file has not */
+    NameMap lacking;       /* modules that have a parameter which the file lacks */
     enum { NOT_LOOKED, VARIED, UNIFORM } *values; /* per initializer */
     Read *read;
     uint32_t nread, cread;
     NameMap known;  /* parameters that are read */
-    NameMap turned; /* and those of which a transpose is: to the first read of that */
+    NameMap turned; /* parameters whose transpose is read, to the first read of that */
     Merged *out;
 } Finder;
 
@@ -77,7 +77,7 @@ static void find_lacking(Finder *f)
     }
 }
 
-/* By the node's module: what it holds under the tensor's own last name. */
+/* The name of what the node's module holds under the tensor's own last name; own: it holds none. */
 static const char *name_in_scope(const Finder *f, const char *own, const char *scope)
 {
     bool held = strchr(own, '.') && !strpbrk(own, ":/");
@@ -111,7 +111,7 @@ static void add_tie(Finder *f, const char *kept, const char *copy)
     out->tie[out->ntie++] = (OnnxTie){kept, copy};
 }
 
-/* A tensor of no name that the call reads as a parameter of the file, transposed. */
+/* Adds a tie if the call reads an undeclared tensor as the transpose of a parameter in the file. */
 static void find_cut_tie(Finder *f, const Onnx__TensorProto *t, const Record *r)
 {
     for (int i = 0; i < r->nparam && !declared(f->signature, t->name); i++) {
@@ -148,13 +148,13 @@ static bool made_by_identity(const Finder *f, const Onnx__NodeProto *p, const On
     return strcmp(pb(p->op_type), "Identity") == 0 && p->n_output == 1 && is_uniform(f, t);
 }
 
-/* Values of its own under another module's name: a tie. */
+/* Adds an alias if a tensor that is not uniform is read under another module's name: a tie. */
 static void find_alias(Finder *f, const Onnx__TensorProto *t, const Record *r)
 {
     Merged *out = f->out;
     const char *name = name_in_scope(f, t->name, r->scope);
     size_t n = r->scope ? strlen(r->scope) : 0;
-    bool called = !f->signature->n; /* with it: as that parameter, not one folded into it */
+    bool called = !f->signature->n; /* else the call must read t, not a parameter folded into it */
     for (int i = 0; i < r->nparam; i++)
         called |= strcmp(r->param[i]->name, t->name) == 0;
     bool around = strncmp(t->name, pb(r->scope), n) == 0 && t->name[n] == '.';
@@ -211,7 +211,7 @@ static void separate(Finder *f, const Read *r, int32_t data_type, int64_t count)
                                      .count = count};
 }
 
-/* All reads of one tensor.  Where only scopes speak, and where all say the same, weights of
+/* Separates the n reads of one tensor.  Where only scopes speak, and where all say the same, weights of
  * one value are meant: other values that two modules read are a tie, and a weight that one
  * call reads under another name has been folded with that (a batch norm's). */
 static void tell_apart(Finder *f, Read *r, uint32_t n)
@@ -230,7 +230,7 @@ static void tell_apart(Finder *f, Read *r, uint32_t n)
     }
 }
 
-/* from: the first read of the tensor that it is, or is told apart from. */
+/* Adds a transposed parameter; from: the first read of the tensor that it is, or is told apart from. */
 static void add_transposed(Finder *f, uint32_t from, const char *name, const char *parameter, bool merged)
 {
     Merged *out = f->out;
@@ -245,8 +245,8 @@ static void add_transposed(Finder *f, uint32_t from, const char *name, const cha
     out->transposed[out->ntransposed++] = (Transposed){name, parameter, merged};
 }
 
-/* What PyTorch makes of a Linear's weight by default: the transpose, under a name such as val_7.  All that
- * reads it says which parameter it was; equal ones are merged, as adapters that begin with zeros. */
+/* Finds the transpose that PyTorch makes of a Linear's weight by default, under a name such as val_7.  All
+ * that reads it says which parameter it was; equal ones are merged, as adapters that begin with zeros. */
 static void find_transposed(Finder *f, uint32_t from, uint32_t n)
 {
     const Read *r = &f->read[from];
@@ -275,7 +275,7 @@ const char *transposed_parameter(OnnxModel *m, const char *name, bool apart)
     return t && !(t->merged && apart) ? t->parameter : NULL;
 }
 
-/* Several tensors made from one parameter that the file has not: a layer applied repeatedly. */
+/* Ties tensors that were made from one parameter which the file has not: a layer applied repeatedly. */
 static void find_copies(Finder *f)
 {
     NameMap made = name_map(&f->m->arena); /* parameter to the first read of it */
@@ -315,7 +315,7 @@ static int64_t int_attribute(const Onnx__NodeProto *p, const char *name, int64_t
     return dflt;
 }
 
-/* Elements of the bias of a product or convolution with these weights; 0: it is neither. */
+/* Number of elements of the bias of a product or convolution with these weights; 0: it is neither. */
 static int64_t bias_count(const Onnx__NodeProto *p, const Onnx__TensorProto *w)
 {
     const char *op = pb(p->op_type);
@@ -389,7 +389,7 @@ static void index_reads(Finder *f)
     }
 }
 
-/* Behind the initializers of the file those of the names that were told apart. */
+/* Appends tensors for the parameters that were told apart to the initializers of the file. */
 static void add_tensors(Finder *f)
 {
     Onnx__GraphProto *gp = f->m->proto->graph;
@@ -406,7 +406,7 @@ static void add_tensors(Finder *f)
     gp->initializer = all;
 }
 
-/* Room for the operand of a dropped bias. */
+/* Gives nodes a third operand for a bias that was dropped. */
 static void widen_nodes(Finder *f)
 {
     for (uint32_t i = 0; i < f->out->n; i++) {
@@ -446,7 +446,7 @@ static bool lies_under(const Finder *f, const char *scope)
     return bsearch(prefix, unread->name, unread->n, sizeof *unread->name, by_prefix);
 }
 
-/* Parameters that no record mentions: the exporter has computed what the program makes of
+/* Finds parameters that no record mentions: the exporter has computed what the program makes of
  * them (positions looked up in a table).  Tensors of no known origin may be that. */
 static void find_computed(Finder *f)
 {
@@ -538,7 +538,8 @@ static const char *listing(Import *x, const char *const *name, uint32_t n)
     return n > SHOWN ? arena_printf(x->a, "%s and %u more", text, n - SHOWN) : text;
 }
 
-/* Names of the parameters that one tensor of the file (NULL: none) stands for from *i on. */
+/* The names of parameters that one tensor of the file (NULL: none) stands for, from read *i on; returns their
+ * number. */
 static uint32_t group(Import *x, const Merged *merged, uint32_t *i, const char **name)
 {
     const char *kept = merged->read[*i].kept;
@@ -555,7 +556,8 @@ static bool trains(const Import *x, const char *name)
     return scope_find(x, name, &v) && x->g->vals[v.i].kind == VAL_PARAM;
 }
 
-/* Else it may be made of several parameters, as a convolution with a norm folded in. */
+/* Are all its values equal?  Else it may be made of several parameters, as a convolution with a norm folded
+ * in. */
 static bool initially_uniform(const Import *x, const char *name)
 {
     Val v;
@@ -565,8 +567,8 @@ static bool initially_uniform(const Import *x, const char *name)
     return t.data && tensor_is_uniform(&t);
 }
 
-/* Does another tensor stand for that too?  Two weights that one module reads itself, where records name
- * only the module. */
+/* Does another tensor stand for that name, too?  So do two weights that one module reads itself where records
+ * name only the module. */
 static bool ambiguous(const Merged *merged, const char *kept, const char *name)
 {
     bool any = false;
@@ -577,7 +579,7 @@ static bool ambiguous(const Merged *merged, const char *kept, const char *name)
     return any;
 }
 
-/* It is saved under this name as well. */
+/* Has the parameter `kept` saved under `name` as well. */
 static void add_weight_name(Import *x, const Merged *merged, const char *kept, const char *name)
 {
     const char *transposed = transposed_parameter(x->m, name, true);
@@ -614,8 +616,8 @@ static void report_merged(Import *x, const Merged *merged)
     }
 }
 
-/* As what a tensor of the file trains: what it was told apart into, else itself.  What is tied is no
- * parameter by now. */
+/* The names under which a tensor of the file trains: those that it was told apart into, else its own.  What
+ * is tied is no parameter by now.  Returns their number. */
 static uint32_t trained_as(Import *x, const Merged *merged, const char *of, const char **name)
 {
     uint32_t n = 0;
@@ -649,7 +651,7 @@ static bool report_computed(Import *x, const Merged *merged)
     return true;
 }
 
-/* The exporter's own: no parameter of the program can be behind it. */
+/* It is the exporter's own constant if no parameter of the program can be behind it. */
 bool is_own_constant(Import *x, const char *name, const Tensor *t)
 {
     const Merged *merged = model_merged(x->m);
@@ -658,7 +660,7 @@ bool is_own_constant(Import *x, const char *name, const Tensor *t)
            (merged->unread.n == 0 || tensor_is_uniform(t));
 }
 
-/* Where equal tensors were merged, so were equal nodes that read them. */
+/* Notes parameters that no node reads: with equal tensors, equal nodes that read them were merged. */
 static void report_unread(Import *x, const Merged *merged)
 {
     if (merged->n && merged->unread.n)

@@ -50,7 +50,7 @@ static ProtobufCMessage *unpack(OnnxModel *m, const ProtobufCMessageDescriptor *
     return p;
 }
 
-/* One name stands for one thing; what an initializer and an input share is a default value. */
+/* Indexes names, each of which stands for one thing; an initializer named as an input is its default. */
 static bool index_names(OnnxModel *m, Diag *d)
 {
     const Onnx__GraphProto *gp = m->proto->graph;

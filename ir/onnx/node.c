@@ -195,7 +195,7 @@ static const char *input_name(const OnnxNode *n, int k)
     return k < n->nin ? pb(n->proto->input[k]) : "";
 }
 
-/* Does v depend on inputs that --bind makes known, and on no others?  One of them. */
+/* Does v depend on inputs that --bind makes known, and on no others?  Sets *input to one of them. */
 static bool open_integer(const Graph *g, Val v, int *steps, const char **input)
 {
     const Value *val = &g->vals[v.i];
@@ -209,7 +209,7 @@ static bool open_integer(const Graph *g, Val v, int *steps, const char **input)
     return true;
 }
 
-/* What is to be known is not. */
+/* Refuses a node because operand k, which has to be known, depends on data. */
 static bool refuse_data(OnnxNode *n, int k)
 {
     enum { STEPS = 1000 };
@@ -430,8 +430,8 @@ int32_t element_type(const OnnxNode *n, int k)
     return t ? t : onnx_data_type(in_type(n, k)->dt);
 }
 
-/* Integer types without a native counterpart live in a wider one: wrap around as they
- * would.  What is none of them any more is another value. */
+/* Integer types without a native counterpart live in a wider one, and wrap around as they
+ * would.  A value that is of no such type any more becomes another value. */
 Val narrow(OnnxNode *n, Val v, int32_t data_type)
 {
     DType dt = onnx_dtype(data_type);
@@ -462,7 +462,7 @@ bool wrapped(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* A new dimension in front of (or behind) the axis, expanded and merged. */
+/* Repeats by a new dimension in front of (or behind) the axis, expanded and merged with it. */
 static Val repeat(Graph *g, Val a, int axis, int64_t times, bool behind)
 {
     if (times == 1 || !a.i)

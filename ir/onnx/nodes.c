@@ -27,7 +27,7 @@ Arena *onnx_arena(OnnxNodes *o) { return o->a; }
 
 /* ---- names ---------------------------------------------------------------------------------------- */
 
-/* The name, or the name with a number behind it that makes it new. */
+/* The name, with a number behind it if it is taken. */
 static const char *new_name(OnnxNodes *o, NameMap *m, const char *name)
 {
     const uint32_t *used = name_get(m, name);

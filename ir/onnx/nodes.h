@@ -19,27 +19,27 @@ typedef struct {
 } OnnxVal;
 
 OnnxNodes *onnx_nodes(Arena *a, const Graph *g, Diag *d);
-/* Value v of the graph is defined elsewhere, an input or an initializer, under the name that is returned: the
- * one given, or one like it if that is taken. */
+/* Says that value v of the graph is an input or an initializer, defined elsewhere.  Returns its name there:
+ * `name`, or one like it if that is taken. */
 const char *onnx_source(OnnxNodes *o, Val v, const char *name);
-/* The nodes of n, whose names begin with `name`; metadata: pairs of key and value, the last NULL.  false: an
- * operator cannot be translated, the message names it. */
+/* Translates n into nodes whose names begin with `name`; metadata: pairs of key and value, the last NULL.
+ * false: an operator cannot be translated, the message names it. */
 bool onnx_translate(OnnxNodes *o, const Node *n, const char *name, const char *const *metadata);
-/* A name that only a result gets, once; before anything is named. */
+/* Reserves a name for one result; call it before anything is named. */
 void onnx_reserve(OnnxNodes *o, const char *name);
-/* Value v of the graph is to be a result of that name, by an Identity if it has another; the name it got. */
+/* Makes value v a result named `want`, by an Identity if v has another name; returns the name it got. */
 const char *onnx_result(OnnxNodes *o, Val v, const char *want);
-/* Serialized: NodeProtos, and the TensorProtos of constants that nodes needed, as fields of a GraphProto. */
+/* Appends the NodeProtos, and the TensorProtos of constants that they need, as fields of a GraphProto. */
 void onnx_put(OnnxNodes *o, Buf *graph);
 
 /* ---- what hooks are written in --------------------------------------------------------------------- */
 
 OnnxVal onnx_in(OnnxNodes *o, int k);          /* operand k of the node; 16-bit floats as f32 */
-void onnx_out(OnnxNodes *o, int k, OnnxVal v); /* its result k; cast to the result's type */
+void onnx_out(OnnxNodes *o, int k, OnnxVal v); /* v is its result k, cast to the result's type */
 DType onnx_type(const OnnxNodes *o, OnnxVal v);
-/* A node; the type of its first result.  Attributes are those of the last node. */
+/* Appends a node whose first result has type dt.  The attributes set afterwards are those of this node. */
 OnnxVal onnx_op(OnnxNodes *o, const char *op, DType dt, int nin, const OnnxVal *in);
-OnnxVal onnx_op1(OnnxNodes *o, const char *op, OnnxVal a); /* result of a's type; likewise: */
+OnnxVal onnx_op1(OnnxNodes *o, const char *op, OnnxVal a); /* result of a's type, as below: */
 OnnxVal onnx_op2(OnnxNodes *o, const char *op, OnnxVal a, OnnxVal b);
 OnnxVal onnx_op3(OnnxNodes *o, const char *op, OnnxVal a, OnnxVal b, OnnxVal c);
 OnnxVal onnx_second(OnnxNodes *o); /* one more result of the last node: indices */
@@ -57,19 +57,19 @@ OnnxVal onnx_transpose(OnnxNodes *o, OnnxVal v, int rank, const int *perm);
 OnnxVal onnx_expand(OnnxNodes *o, OnnxVal v, int rank, const int64_t *dim);
 /* ReduceSum, ReduceMax ... over a bit mask of axes. */
 OnnxVal onnx_reduced(OnnxNodes *o, const char *op, OnnxVal v, uint32_t axes, bool keepdims);
-/* Along one axis: elements start, start + step, ... before end. */
+/* Slices one axis: elements start, start + step, ... before end. */
 OnnxVal onnx_slice(OnnxNodes *o, OnnxVal v, int axis, int64_t start, int64_t end, int64_t step);
 OnnxVal onnx_zeros(OnnxNodes *o, DType dt, int rank, const int64_t *dim);
-/* Draws (ops/random.c): of i64 tensors that broadcast; nodes_random.c. */
+/* Random draws (ops/random.c) by i64 tensors that broadcast; nodes_random.c. */
 OnnxVal onnx_uniform(OnnxNodes *o, OnnxVal seed, int64_t key, OnnxVal step, OnnxVal index, DType real);
 OnnxVal onnx_normal(OnnxNodes *o, OnnxVal seed, int64_t key, OnnxVal step, OnnxVal index, DType real);
-/* An expression of kernels, of one or two operands of one type. */
+/* The expression of a pointwise operator, of one or two operands of one type. */
 OnnxVal onnx_expr(OnnxNodes *o, Op pointwise, OnnxVal a, OnnxVal b);
-Arena *onnx_arena(OnnxNodes *o); /* for tables */
-/* Attributes pads and output_padding of the last node, a ConvTranspose, that takes n extents `from` to `to`.
+Arena *onnx_arena(OnnxNodes *o); /* the arena for tables */
+/* Sets pads and output_padding of the last node, a ConvTranspose, so that it takes n extents `from` to `to`.
  */
 void onnx_spread(OnnxNodes *o, int n, const int64_t *from, const int64_t *to, const int64_t *kernel,
                  const int64_t *stride, const int64_t *dilation, const int64_t *pads);
-bool onnx_refuse(OnnxNodes *o, const char *why); /* false */
+bool onnx_refuse(OnnxNodes *o, const char *why); /* reports why; returns false */
 
 #endif

@@ -112,7 +112,7 @@ static const struct {
                      {"COSH", "Cosh"},   {"ASINH", "Asinh"}, {"ACOSH", "Acosh"}, {"ATANH", "Atanh"},
                      {"FLOOR", "Floor"}, {"CEIL", "Ceil"},   {"RINT", "Round"},  {"FABS", "Abs"}};
 
-/* To an element type and back: what memory of it would hold. */
+/* Functions that cast to an element type and back, as a store to memory does. */
 static const char *const narrowed[DT_COUNT] = {
     [DT_F32] = "F32", [DT_BF16] = "BF16", [DT_F16] = "F16",
     [DT_I32] = "I32", [DT_I8] = "I8",     [DT_U8] = "U8"};
@@ -128,7 +128,7 @@ static ExprValue truncated(Reader *r, ExprValue x)
     return chosen(r, below, real_op(r, "Ceil", x), real_op(r, "Floor", x));
 }
 
-/* x - y * rounded(x / y); integers have an operator. */
+/* x - y * floor(x / y) of reals if floored, else the operator Mod, which truncates for `fmod`. */
 static ExprValue remainder_of(Reader *r, bool floored, ExprValue x, ExprValue y)
 {
     ExprClass c = wider(x, y);
@@ -221,7 +221,7 @@ static ExprValue bit_operation(Reader *r)
     return tensor(onnx_op2(r->o, op ? op : "", as(r, x, X_INT), as(r, y, X_INT)), X_INT);
 }
 
-/* PHILOX_UNIFORM(seed, key, step, index), PHILOX_NORMAL likewise. */
+/* PHILOX_UNIFORM(seed, key, step, index), or PHILOX_NORMAL of the same. */
 static ExprValue draw(Reader *r, bool normal)
 {
     ExprValue x[4];
@@ -350,7 +350,7 @@ static ExprValue equal(Reader *r)
 static ExprValue and (Reader * r)
 {
     ExprValue x = equal(r);
-    while (accept(r, "&&") || accept(r, "&")) /* of conditions: the same */
+    while (accept(r, "&&") || accept(r, "&")) /* the same for conditions */
         x = logical(r, "And", x, equal(r));
     return x;
 }

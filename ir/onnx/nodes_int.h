@@ -9,7 +9,7 @@ typedef struct {
     const char *name; /* NULL until it is serialized or given */
     DType dt;
     uint32_t made_for; /* count of translations when it was made; 0: a source */
-    bool result;       /* of the model: the name stays */
+    bool result;       /* it is a result of the model: the name stays */
 } EmittedTensor;
 
 typedef struct {
@@ -30,7 +30,7 @@ struct OnnxNodes {
     Arena *a;
     Diag *d;
     const Graph *g;
-    const Node *n; /* translated now */
+    const Node *n; /* the node being translated */
     const char *base;
     const char *const *metadata;
     uint32_t translations;
@@ -53,13 +53,13 @@ typedef struct {
     double c;
 } ExprValue;
 
-/* expr applied to its operands; `real` is the type of arithmetic.  false: it is not known how. */
+/* Applies an expression to its operands; `real` is the type of arithmetic.  false: it is not known how. */
 bool expr_translate(OnnxNodes *o, const Expr *e, const ExprValue *arg, double al, double be, DType real,
                     ExprValue *out);
-/* As a tensor of that class. */
+/* x as a tensor of that class. */
 OnnxVal expr_tensor(OnnxNodes *o, ExprValue x, ExprClass class, DType real);
 
-/* A kernel that is no text: the instructions of o->n. */
+/* Translates o->n by the instructions of its kernel, which is no text. */
 bool kernel_translate(OnnxNodes *o, const Kernel *k);
 
 #endif

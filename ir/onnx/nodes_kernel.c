@@ -39,8 +39,8 @@ static void space_dims(const Kernel *k, uint32_t full, int64_t *dim)
         dim[d] = full >> d & 1 ? k->extent[d] : 1;
 }
 
-/* The moving dimensions from the largest stride to the least; false: the access is not all of the operand,
- * each element once. */
+/* Sorts the moving dimensions from the largest stride to the least; false: the access does not cover all of
+ * the operand, each element once. */
 static bool whole_operand(const Kernel *k, const KInst *in, int64_t count, int *order, int *n)
 {
     uint32_t m = moving(k, in);
@@ -113,7 +113,7 @@ static bool load(Walk *s, const KInst *in, Inst *out)
     return true;
 }
 
-/* offset + sum of stride * index: a table for each dimension. */
+/* Makes offset + sum of stride * index from a table for each dimension. */
 static void index_tensor(Walk *s, const KInst *in, Inst *out)
 {
     out->x = (ExprValue){.class = X_INT, .constant = true, .c = (double)in->offset};
@@ -153,12 +153,12 @@ static bool expression(Walk *s, const KInst *in, Inst *out)
     return true;
 }
 
-/* As a tensor that has these dimensions in full. */
+/* i as a tensor in which the dimensions `full` have the space's extents. */
 static OnnxVal widened(Walk *s, const Inst *i, ExprClass class, uint32_t full)
 {
     OnnxVal v = expr_tensor(s->o, i->x, class, s->real);
     int64_t dim[MAX_RANK];
-    bool scalar = i->x.constant && s->k->rank > 0; /* of rank 0 */
+    bool scalar = i->x.constant && s->k->rank > 0; /* v has rank 0 */
     uint32_t all = 0;
     for (int d = 0; d < s->k->rank; d++)
         all |= (uint32_t)(s->k->extent[d] != 1) << d;

@@ -53,7 +53,7 @@ static OnnxVal pick(OnnxNodes *o, OnnxVal condition, OnnxVal a, OnnxVal b)
     return onnx_op(o, "Where", DT_I64, 3, (OnnxVal[]){condition, a, b});
 }
 
-/* 24 random bits: philox_bits(). */
+/* philox_bits(): 24 random bits. */
 static OnnxVal bits(OnnxNodes *o, OnnxVal seed, int64_t key, OnnxVal step, OnnxVal index)
 {
     OnnxVal group = with(o, "Div", index, 4), place = with(o, "Mod", index, 4), is[3];
@@ -65,7 +65,7 @@ static OnnxVal bits(OnnxNodes *o, OnnxVal seed, int64_t key, OnnxVal step, OnnxV
     return with(o, "Div", pick(o, is[0], c[0], pick(o, is[1], c[1], pick(o, is[2], c[2], c[3]))), 256);
 }
 
-/* In [0, 1), of that type. */
+/* 24 random bits as a number in [0, 1) of type `real`. */
 static OnnxVal unit(OnnxNodes *o, OnnxVal b, DType real)
 {
     return onnx_op2(o, "Mul", onnx_cast(o, b, real), onnx_scalar(o, real, 0x1p-24));

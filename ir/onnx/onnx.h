@@ -73,12 +73,12 @@ typedef struct {
     bool init;         /* all static float inputs but the first are parameters, too */
     bool forward_only; /* evaluate as it stands: no conversion to training form, no updates
                         */
-    bool weightless;   /* for planning only: parameters whose file is not there have no data */
+    bool weightless;   /* for planning only: parameters whose file does not exist have no data */
     bool inference;    /* nothing trains: no dropout, given statistics, whatever the nodes say */
     bool keep_batch_norm; /* leave inference-form BatchNormalization as it is */
     bool unbiased_var;    /* running variance as PyTorch keeps it: times n/(n-1) */
-    bool untie; /* what the exporter merged or left out is of its own again: Identities of
-                   parameters, and what its records tell apart */
+    bool untie; /* parameters that the exporter merged or left out are separate again: those of
+                   Identities, and those that its records tell apart */
 } OnnxOptions;
 
 /* Build the graph (initialised by the caller).  Errors name the node; everything
@@ -92,14 +92,14 @@ typedef struct {
     const char *name; /* tensor or node */
     const char *text; /* reason */
 } OnnxNote;
-const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n); /* of the last import */
+const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n); /* notes of the last import */
 
 /* Name of output k in the file; those of weights and inputs are the graph's (Value.in_model). */
 const char *onnx_output_name(const OnnxModel *m, uint32_t k);
-/* Of input k, those with an initializer not counted; NULL: there are fewer. */
+/* Name of input k, inputs with an initializer not counted; NULL: there are fewer. */
 const char *onnx_input_name(const OnnxModel *m, uint32_t k);
-/* What --bind calls the first dimension of input k: its symbol, or INPUT.0 where it has none, in a; NULL: its
- * size is in the file. */
+/* The name that --bind has for the first dimension of input k: its symbol, or INPUT.0 if it has none,
+ * allocated in a; NULL: its size is in the file. */
 const char *onnx_input_batch(const OnnxModel *m, uint32_t k, Arena *a);
 
 /* The ONNX project's test layout: folder/model.onnx, test_data_set_N/{input,output}_K.pb.

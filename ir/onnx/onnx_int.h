@@ -19,18 +19,18 @@
 
 enum {
     MAX_DEPTH = 64,          /* messages within each other */
-    MAX_MESSAGES = 1 << 23,  /* in all */
-    UNPACK_BYTES = 64 << 20, /* that the unpacked model may take: these, */
-    UNPACK_FACTOR = 16,      /* and as often what is unpacked */
+    MAX_MESSAGES = 1 << 23,  /* messages in all */
+    UNPACK_BYTES = 64 << 20, /* most bytes of the unpacked model: these, */
+    UNPACK_FACTOR = 16,      /* and this many times the bytes that are unpacked */
     MAX_OPSETS = 256,        /* opset imports of the model, or of a function */
-    MAX_NESTING = 24,        /* of bodies and function calls */
-    MAX_EXPANDED = 1 << 17,  /* nodes made of them, and unrolled steps: trip counts and calls multiply */
-    MAX_TRIPS = 4096,        /* of one loop; steps of a recurrence */
+    MAX_NESTING = 24,        /* bodies and function calls within each other */
+    MAX_EXPANDED = 1 << 17,  /* nodes in them, and unrolled steps: trip counts and calls multiply */
+    MAX_TRIPS = 4096,        /* trips of one loop; steps of a recurrence */
     MAX_FOLDED = 1 << 30,    /* bytes of a constant computed while importing */
-    MAX_FOLD_DEPTH = 4000,   /* nodes in a row that it is computed by */
+    MAX_FOLD_DEPTH = 4000,   /* nodes in a chain that it is computed by */
     MAX_BIAS = 1 << 24,      /* elements of a bias that --untie restores */
     MAX_STEP = 1 << 22,      /* strides, dilations, blocks: times a dimension they are within 64 bits */
-    MAX_HEADS = 1 << 20,     /* of attention */
+    MAX_HEADS = 1 << 20,     /* heads of attention */
 };
 
 /* ---- wire.c ------------------------------------------------------------- */
@@ -53,7 +53,7 @@ typedef struct External {
     FileMap map;
 } External;
 
-/* A tensor of the exported program, by its name in the PyTorch model and there. */
+/* A tensor of the exported program: its name in the PyTorch model, and its symbol in the program. */
 typedef struct {
     const char *name, *symbol;
     bool parameter, constant; /* neither: a buffer */
@@ -80,9 +80,9 @@ struct OnnxModel {
     struct Merged *merged;
     const struct Record *record;                    /* read_records() */
     enum { DRAWS_UNKNOWN, DRAWS, DRAWS_NOT } draws; /* does a node draw random numbers? */
-    const char **input; /* that have no initializer */
+    const char **input; /* names of the inputs that have no initializer */
     uint32_t ninput;
-    /* Of the main graph as the file has it, by name: initializers, and nodes by their results. */
+    /* Names in the main graph as the file has it: initializers, and nodes by their results. */
     NameMap initializers, producers;
     NameMap functions; /* "domain:name" to the index in proto->functions */
 };
@@ -99,14 +99,14 @@ ProtobufCAllocator *model_allocator(OnnxModel *m);
 void diag_prefix(Diag *d, const char *path);
 /* Map the external file at a location, relative to the model's folder; it must lie in there or in an
  * allowed one (cached). */
-bool external_is_there(OnnxModel *m, const char *location); /* or something is, that is none */
+bool external_is_there(OnnxModel *m, const char *location); /* false: it does not exist */
 bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d);
 
 /* ---- tensor.c ----------------------------------------------------------- */
 
 typedef struct {
     Tensor t;         /* data lies in the mapping, in the arena, or NULL: no elements */
-    const char *file; /* where data lies if it is mapped */
+    const char *file; /* path of the mapped file that data lies in; else NULL */
     int64_t offset;   /* bytes */
 } OnnxTensor;
 
@@ -115,14 +115,14 @@ bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag
 /* Elements of less than 8 bits as they lie in bytes: u8[bytes]. */
 bool tensor_load_packed(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
 bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d);
-/* The file in which its data should lie, but there is none; NULL: it has its data. */
+/* The external file of its data if that does not exist; NULL: its data is there. */
 const char *tensor_lacks(OnnxModel *m, const Onnx__TensorProto *p);
 
 /* ---- import.c ----------------------------------------------------------- */
 
 typedef struct Scope {
     struct Scope *outer;
-    NameMap names; /* to Val.i */
+    NameMap names; /* value name to Val.i */
 } Scope;
 
 typedef struct OnnxNode OnnxNode;
@@ -144,7 +144,7 @@ typedef struct Masked Masked;
 typedef struct {
     int n;
     Val *v;
-    const Masked *masked; /* it is none, but a tensor whose size depends on data: import_masked.c */
+    const Masked *masked; /* not NULL: a tensor whose size depends on data (import_masked.c) instead */
 } Sequence;
 
 typedef struct {
@@ -158,7 +158,7 @@ typedef struct {
     Roles *roles;
     int32_t *data_type; /* per value: element type in the file if widened, else 0 */
     uint32_t ntypes, ctypes;
-    int depth; /* of graphs and functions */
+    int depth; /* nesting of graphs and functions */
     Sequence *sequence;
     uint32_t nsequence, csequence;
     int64_t nkeys; /* random operators so far */
@@ -171,10 +171,10 @@ typedef struct {
 
 struct OnnxNode {
     Import *x;
-    const struct OnnxOp *row; /* of the table */
+    const struct OnnxOp *row; /* its row of the table */
     Graph *g;
     const Onnx__NodeProto *proto;
-    const Record *record; /* of a node of the main graph; NULL: none */
+    const Record *record; /* the exporter's, of a node of the main graph; NULL: none */
     const Frame *frame;
     const char *op, *domain, *name;
     int opset;
@@ -189,8 +189,8 @@ static inline bool val_is_sequence(Val v)
     return v.i >= FIRST_SEQUENCE && v.i != UINT32_MAX;
 }
 
-/* Count what a small file makes many of: nodes of bodies, functions, unrolled steps.  false with a
- * message: too many. */
+/* Counts nodes of bodies and functions and unrolled steps, of which a small file can make many.  false
+ * with a message: too many. */
 bool expand_more(Import *x, size_t nodes);
 bool import_nodes(Import *x, size_t n, Onnx__NodeProto *const *node);
 /* Record why this node cannot be imported; false. */
@@ -205,7 +205,7 @@ bool scope_find(const Import *x, const char *name, Val *v);
 
 /* ---- import_values.c ---------------------------------------------------- */
 
-/* Into the current scope. */
+/* Import initializers and inputs into the current scope. */
 bool import_initializers(Import *x, const Onnx__GraphProto *gp);
 bool import_inputs(Import *x, const Onnx__GraphProto *gp);
 bool type_is_integer(const Type *t); /* one integer, which --bind may know */
@@ -213,7 +213,7 @@ Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
 void set_data_type(Import *x, Val v, int32_t data_type);
 /* The type that a value is declared to have; false: none, or one that depends on symbols. */
 bool declared_type(const Onnx__ValueInfoProto *v, Type *t);
-/* Under this name the value stands in the file, and is saved. */
+/* Says that the value has this name in the file, under which it is saved. */
 void name_value(Import *x, Val v, const char *name);
 void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
     PRINTF(4, 5);
@@ -221,17 +221,17 @@ void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
 /* ---- signature.c: what torch.export says of the tensors ------------------ */
 
 const Signature *model_signature(OnnxModel *m);
-const Declared *declared(const Signature *s, const char *name); /* NULL: it is not */
+const Declared *declared(const Signature *s, const char *name); /* NULL: not declared */
 const Declared *declared_symbol(const Signature *s, const char *symbol);
 
 /* ---- records.c: what PyTorch's exporters say of each node ---------------- */
 
 typedef struct Record {
-    const Declared *param[8]; /* that the call it comes from reads: the first of them */
+    const Declared *param[8]; /* parameters that the call it comes from reads, the first 8 */
     int nparam;
     bool linear;       /* the call is torch.nn.functional.linear */
-    bool detach;       /* or Tensor.detach */
-    bool detached;     /* an operand of it is a result of that */
+    bool detach;       /* the call is Tensor.detach */
+    bool detached;     /* an operand of the call is a result of Tensor.detach */
     const char *scope; /* path of the module, NULL: not known */
 } Record;
 
@@ -245,12 +245,12 @@ void report_detached(Import *x);
 typedef struct {
     uint32_t node;
     int slot;
-    const char *name; /* of the parameter */
+    const char *name; /* name of the parameter */
     const char *kept; /* the initializer it is in the file; NULL: a bias of zeros, left out */
     int32_t data_type;
-    int64_t count; /* of a bias: elements */
+    int64_t count; /* elements of a bias that was left out */
     bool identity; /* the node is an Identity whose result has the parameter's name */
-    uint32_t next; /* of the same node, as Merged.first */
+    uint32_t next; /* the next one of the same node, numbered as in Merged.first */
 } Separate;
 
 typedef struct {
@@ -261,7 +261,7 @@ typedef struct {
 /* An initializer that is the transpose of a parameter which the file has not itself. */
 typedef struct {
     const char *name, *parameter;
-    bool merged; /* of several, the first of which is said, unless they are told apart */
+    bool merged; /* it stands for several, of which `parameter` is the first, unless they are told apart */
 } Transposed;
 
 typedef struct Merged {
@@ -275,11 +275,11 @@ typedef struct Merged {
     uint32_t nalias, calias;
     Transposed *transposed;
     uint32_t ntransposed, ctransposed;
-    NameMap transposed_at; /* by name */
+    NameMap transposed_at; /* name to index in transposed */
     Names unread;   /* parameters of the program that no node has read */
-    Names computed; /* tensors of no known origin that may be made from them */
-    Names constant; /* and those where none of them is near */
-    size_t ninitializer, nadded; /* of the file, and of parameters told apart behind them */
+    Names computed; /* tensors of no known origin that may be computed from unread parameters */
+    Names constant; /* tensors of no known origin in modules without unread parameters */
+    size_t ninitializer, nadded; /* initializers: the file's; added ones, for parameters told apart */
 } Merged;
 
 const Merged *model_merged(OnnxModel *m);
@@ -295,28 +295,29 @@ bool is_own_constant(Import *x, const char *name, const Tensor *t);
 /* ---- roles.c: which tensors train --------------------------------------- */
 
 Roles *roles_find(Import *x);
-/* Batch normalizations that PyTorch's exporter folded away, as its signature tells. */
+/* Number of batch normalizations that PyTorch's exporter folded away, as its signature tells. */
 int roles_lost_norms(const Import *x);
 /* Kind of an initializer (t->data given) or of a graph input without data (NULL). */
 ValKind role_of(Import *x, const char *name, const Tensor *t);
-/* Is a constant of this name a tensor of the model's, as the signature says, or a note if there is none? */
+/* Is the constant a tensor of the model: does the signature declare it, or, without a signature, `noted`? */
 bool role_is_frozen(const Import *x, const char *name, bool noted);
 /* Do PyTorch's exporters say that a module holds it, by the signature or its path as the name? */
 bool role_is_held(const Import *x, const char *name);
 /* Does the value feed an operand that is a weight by role? */
 bool role_is_weight(const Import *x, const char *name);
-/* Does a ConstantOfShape stand for a weight?  PyTorch has constants of its own to add. */
+/* Does a ConstantOfShape stand for a weight?  In PyTorch's files only if a module holds it: programs have
+ * constants of their own. */
 bool role_is_stripped_weight(const Import *x, const char *name);
-/* Constants of the file that are parameters, because there is nothing else to train. */
+/* Are weights in Constant nodes parameters, because there is nothing else to train? */
 bool role_promotes_constants(const Import *x);
-/* Parameters that no gradient can reach become constants. */
+/* Makes constants of parameters that no gradient can reach. */
 void roles_finish(Import *x);
 void report_adapters(Import *x);
 
 /* import_conv.c: the windows of a convolution of operand 0 with these weights. */
 bool read_conv(OnnxNode *n, int weights, ConvAttrs *at);
 
-/* Importers that those of fused forms (import_vendor.c) begin with. */
+/* Importers with which those of fused forms (import_vendor.c) begin. */
 bool import_conv(OnnxNode *n);
 bool import_gemm(OnnxNode *n);
 /* import_attention.c: the pairs (a, b) of x's last dimension become (a cos - b sin, a sin + b cos);
@@ -331,9 +332,9 @@ int dropped_operand(OnnxModel *m, const Onnx__NodeProto *p);
 
 typedef struct {
     bool changes;
-    int ninput, noutput; /* that it keeps; the results of a batch norm beyond are its statistics */
-    bool training_mode;  /* an attribute to leave out */
-    bool is_test;        /* and one to set */
+    int ninput, noutput; /* those that it keeps; a batch norm's results beyond are its statistics */
+    bool training_mode;  /* leave out the attribute training_mode */
+    bool is_test;        /* set the attribute is_test */
     int identity_of;     /* it is the identity of this operand; -1: it is not */
 } NodeForm;
 /* opset: of the main graph or function it is in.  in_main: not in a function or a body of control flow. */
@@ -343,15 +344,15 @@ NodeForm inference_form(OnnxModel *m, const Onnx__NodeProto *p, int opset, bool 
 
 typedef struct {
     Val x, scale, bias, mean, var; /* mean and var: of any shape, one element per channel */
-    int64_t axis;                  /* of the channels in x */
+    int64_t axis;                  /* dimension of the channels in x */
     double eps, momentum;          /* running = running * momentum + batch * (1 - momentum) */
 } BatchNorm;
 
-/* The norm of a batch, whose running statistics are updated if the file holds them: the native operator's
- * results, and the running mean and variance. */
+/* Builds the norm of a batch, whose running statistics are updated if the file holds them: the native
+ * operator's results, and the running mean and variance. */
 bool batch_norm_of_batch(const Import *x, const BatchNorm *b, Val out[4], Val mean_var[2]);
-void note_batch_norm(OnnxNode *n); /* that it is not what the file says */
-/* written_norm.c: an Add that ends one; false without an error: it does not. */
+void note_batch_norm(OnnxNode *n); /* notes that it is not what the file says */
+/* written_norm.c: imports an Add as the batch norm that it ends; false without an error: it ends none. */
 bool batch_norm_written_out(OnnxNode *n);
 void report_folded_norms(Import *x);
 
@@ -360,16 +361,16 @@ void report_folded_norms(Import *x);
 typedef struct {
     const char *name;
     Op op;
-    int constants; /* that it has: alpha, beta */
-    double al, be; /* what they are if not given */
+    int constants; /* how many it has: alpha, beta */
+    double al, be; /* their defaults */
 } Activation;
 const Activation *activation_find(const char *name); /* NULL: none of this name */
 Val activation_build(Graph *g, const Activation *a, Val x, double al, double be);
 
 /* ---- ties.c ------------------------------------------------------------- */
 
-bool restore_ties(Import *x); /* as the options say, before nodes are imported */
-void report_ties(Import *x);  /* that may have been cut, after */
+bool restore_ties(Import *x); /* ties weights as the options say, before nodes are imported */
+void report_ties(Import *x);  /* those that may have been cut, after nodes are imported */
 
 /* ---- node.c: attributes and compile-time operands ----------------------- */
 
@@ -379,7 +380,7 @@ int64_t attr_int(const OnnxNode *n, const char *name, int64_t dflt);
 double attr_float(const OnnxNode *n, const char *name, double dflt);
 const char *attr_str(const OnnxNode *n, const char *name, const char *dflt);
 bool attr_is(const OnnxNode *n, const char *name, const char *dflt, const char *want);
-/* Which of `count` values it has; -1: none. */
+/* Index of the attribute's value among `count` of them; -1: it has another. */
 int attr_which(const OnnxNode *n, const char *name, const char *dflt, const char *const *value, int count);
 static inline bool has_attr(const OnnxNode *n, const char *name) { return attr_find(n, name) != NULL; }
 /* These refuse the node and name the attribute: one that is missing, an integer out of bounds, a list
@@ -416,7 +417,7 @@ bool small_enough(OnnxNode *n, const Type *t);
 
 /* Element type in the file of an operand that lives in a wider native type, else 0. */
 int32_t data_type_of(const OnnxNode *n, int k);
-int32_t element_type(const OnnxNode *n, int k); /* of any operand */
+int32_t element_type(const OnnxNode *n, int k); /* element type in the file of any operand */
 
 /* ---- shorthands for building -------------------------------------------- */
 
@@ -432,18 +433,18 @@ Val mul_scalar(Graph *g, Val a, double v);
 Val mean_over(Graph *g, Val a, uint32_t axes, bool keepdims);
 Val random_input(Import *x); /* the "rng" input */
 Val reshape_ints(Graph *g, Val a, const Ints *dim);
-Val drop_axis(Graph *g, Val a, int axis);   /* of one element */
-Val insert_axis(Graph *g, Val a, int axis); /* the same; {0}: of a sequence, or MAX_RANK are there */
+Val drop_axis(Graph *g, Val a, int axis);   /* the axis has one element */
+Val insert_axis(Graph *g, Val a, int axis); /* one of one element; {0}: a is a sequence or of rank MAX_RANK */
 Val move_axis(Graph *g, Val a, int from, int to); /* the others keep their order */
 /* x[C] shaped so that it broadcasts along dimension `axis` of rank. */
 Val along_axis(Graph *g, Val a, int axis, int rank);
-/* Every index of an axis `times` times in a row (whole: the whole axis again and again). */
+/* Repeats every index of an axis `times` times in a row (whole: the whole axis again and again). */
 Val repeat_each(Graph *g, Val a, int axis, int64_t times);
 Val repeat_whole(Graph *g, Val a, int axis, int64_t times);
 Val iota(Graph *g, int64_t n);                      /* i64: 0 1 2 ... */
 Val negative_wraps(Graph *g, Val index, int64_t n); /* python's negative indices */
 Val narrow(OnnxNode *n, Val v, int32_t data_type);  /* convert to an ONNX element type */
-/* Results of arithmetic on integers that live in a wider type wrap around; false: there is none. */
+/* Makes a result of arithmetic on integers that live in a wider type wrap around; false: there is none. */
 bool wrapped(OnnxNode *n);
 
 /* ---- import_sequence.c, import_masked.c, import_index.c ------------------ */
@@ -451,18 +452,18 @@ bool wrapped(OnnxNode *n);
 Val new_sequence(Import *x, int n, const Val *v);
 
 const Masked *masked_in(const OnnxNode *n, int k); /* NULL: operand k has a known size */
-/* A node that reads such: towards a write to the positions of a mask, else what made it is refused. */
+/* Imports a node that reads one, on the way to a write to the positions of a mask; else refuses its maker. */
 bool import_masked(OnnxNode *n, bool poisoned);
 bool refuse_masked(const Masked *m); /* list what made it, once; false */
 bool nonzero_of_data(OnnxNode *n);
 bool expand_of_data(OnnxNode *n);
 
-/* `index` without the dimensions behind axis, along which it is the same everywhere; {0}: it is not. */
+/* `index` without the dimensions behind axis, if it is the same everywhere along these; else {0}. */
 Val index_of_rows(Graph *g, Val index, int axis);
 
 /* ---- import_packed.c ---------------------------------------------------- */
 
-/* Elements of less than 8 bits, from u8[bytes], in the native type that holds them. */
+/* Unpacks elements of less than 8 bits, from u8[bytes], into the native type that holds them. */
 Val unpack_elements(Graph *g, Val bytes, const Type *type, int32_t data_type);
 
 /* ---- the table ---------------------------------------------------------- */
@@ -472,9 +473,9 @@ typedef struct OnnxOp {
     int since; /* oldest opset it reads */
     bool (*import)(OnnxNode *n);
     unsigned weights;    /* operands that are trainable weights by role: bit mask */
-    unsigned scales;     /* operands that say which numbers integers stand for: likewise */
+    unsigned scales;     /* operands that say which numbers integers stand for: bit mask, too */
     const char *domain;  /* NULL: ai.onnx */
-    Op native;           /* for importers of many operators: the native one */
+    Op native;           /* native operator, for an importer of many operators */
     const char *al, *be; /* attributes that become its constants, with their defaults */
     double al0, be0;
     bool sequences; /* takes sequences as operands */

@@ -23,7 +23,7 @@ typedef struct {
     uint64_t value;      /* varint or fixed, little-endian */
     const uint8_t *data; /* WIRE_BYTES: the contents */
     size_t size;
-    const uint8_t *start; /* of the field, tag included; it ends at Wire.p */
+    const uint8_t *start; /* start of the field, tag included; it ends at Wire.p */
     const uint8_t *body;  /* what follows the tag */
 } WireField;
 

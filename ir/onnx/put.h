@@ -65,12 +65,12 @@ typedef struct {
 
 void put_bytes(Arena *a, Buf *b, const void *data, size_t size);
 void put_number(Arena *a, Buf *b, uint32_t field, uint64_t v);
-void put_header(Arena *a, Buf *b, uint32_t field, size_t size); /* of so many bytes that follow */
+void put_header(Arena *a, Buf *b, uint32_t field, size_t size); /* `size` bytes follow */
 void put_string(Arena *a, Buf *b, uint32_t field, const char *text);
 void put_message(Arena *a, Buf *b, uint32_t field, const Buf *message);
 
 void put_value_info(Arena *a, Buf *b, uint32_t field, const char *name, int32_t elem, const Type *type);
-/* The elements of a TensorProto lie in another file. */
+/* Says in a TensorProto that its elements lie in another file. */
 void put_external(Arena *a, Buf *tensor, const char *location, int64_t offset, size_t bytes);
 
 #endif

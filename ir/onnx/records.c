@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_METADATA = 9, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
-enum { LONGEST = 256 }; /* symbol */
+enum { LONGEST = 256 }; /* most bytes of a symbol, with its end */
 
 static void add_symbols(Signature *s, Record *r, const char *text, size_t size)
 {
@@ -28,7 +28,7 @@ static void add_symbols(Signature *s, Record *r, const char *text, size_t size)
     }
 }
 
-/* ['', 'layer', 'layer.norm', 'layer_norm']: the last but one; repeated calls add "@1". */
+/* The last string but one of ['', 'layer', 'layer.norm', 'layer_norm']; repeated calls add "@1" to it. */
 static const char *last_scope(OnnxModel *m, const char *text, size_t size)
 {
     size_t begin[3] = {0}, end[3] = {0};
@@ -45,7 +45,7 @@ static const char *last_scope(OnnxModel *m, const char *text, size_t size)
     return *s ? arena_strndup(&m->arena, s, strcspn(s, "@")) : NULL;
 }
 
-/* "/layer/norm/LayerNormalization" */
+/* "layer.norm" of "/layer/norm/LayerNormalization"; NULL: it is no path. */
 static const char *scope_of_path(OnnxModel *m, const char *path)
 {
     const char *end = *path == '/' ? strrchr(path + 1, '/') : NULL;
@@ -78,7 +78,7 @@ static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
         r->scope = last_scope(m, (const char *)value.data, value.size);
 }
 
-/* From the mapped file: protobuf-c has not kept them. */
+/* Reads the records from the mapped file: protobuf-c has not kept them. */
 static const Record *records_of(OnnxModel *m)
 {
     const Onnx__GraphProto *gp = m->proto->graph;
@@ -114,7 +114,7 @@ const Record *read_records(OnnxModel *m)
     return m->record;
 }
 
-/* Where the exporter's optimizer has taken detach() out, gradients go where PyTorch's do not. */
+/* Notes that the exporter's optimizer has taken detach() out: gradients go where PyTorch's do not. */
 void report_detached(Import *x)
 {
     const Onnx__GraphProto *gp = x->m->proto->graph;

@@ -14,26 +14,26 @@
 typedef struct {
     const Onnx__NodeProto *node;
     int slot;
-    uint32_t next; /* use of the same value, 0: none */
+    uint32_t next; /* another use of the same value, 0: none */
 } NodeUse;
 
 struct Roles {
-    NodeUse *use; /* from 1 on */
+    NodeUse *use; /* numbered from 1 on */
     uint32_t n, cap;
-    NameMap last; /* of a value: number of its last use */
+    NameMap last; /* value name to the number of its last use */
     bool nothing_else; /* no initializer or input trains */
     bool closed_over;  /* no parameter of the signature is in the file, or read by a node's record */
     const Signature *signature;
 };
 
-/* 0: none */
+/* Number of the value's last use; 0: none. */
 static uint32_t last_use(const Roles *r, const char *name)
 {
     const uint32_t *use = name_get(&r->last, name);
     return use ? *use : 0;
 }
 
-/* In bodies of control flow, too. */
+/* Adds the uses in a graph, and in bodies of control flow in it. */
 static void add_uses(Import *x, Roles *r, const Onnx__GraphProto *gp, int depth)
 {
     for (size_t i = 0; i < gp->n_node; i++) {
@@ -58,8 +58,8 @@ bool role_is_frozen(const Import *x, const char *name, bool noted)
     return s->n ? declared(s, name) != NULL : noted;
 }
 
-/* NULL: the signature does not say.  A program that closes over its weights (Keras's on PyTorch) has them as
- * constants, and parameters that nothing reads. */
+/* What the signature declares of a tensor; NULL: nothing.  A program that closes over its weights (Keras's on
+ * PyTorch) has them as constants, and parameters that nothing reads. */
 static const Declared *said_of(const Import *x, const char *name)
 {
     const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
@@ -83,7 +83,7 @@ static bool from_pytorch(const Import *x)
     return x->roles->signature->n || strcmp(pb(x->m->proto->producer_name), "pytorch") == 0;
 }
 
-/* A parameter by the signature.  TorchScript's exporter writes none, but names what a
+/* Is it a parameter by the signature?  TorchScript's exporter writes none, but names what a
  * module holds by the module's path, and constants of its own "onnx::Mul_12",
  * "/layer/Constant_output_0" or "12". */
 bool role_is_held(const Import *x, const char *name)
@@ -94,8 +94,8 @@ bool role_is_held(const Import *x, const char *name)
     return from_pytorch(x) && !(*name >= '0' && *name <= '9') && !strpbrk(name, ":/");
 }
 
-/* Of the nearest module around the norm whose name is so long that holds anything else: is that read?  A norm
- * of a part that the program does not run is not folded. */
+/* Is anything else read that the nearest module around the norm (of name length len) holds?  A norm of a part
+ * that the program does not run is not folded. */
 static bool has_read_neighbours(const Roles *r, const char *norm, size_t len)
 {
     const Signature *said = r->signature;
@@ -114,7 +114,7 @@ static bool has_read_neighbours(const Roles *r, const char *norm, size_t len)
     return read;
 }
 
-/* Running means of the exported program that no node reads. */
+/* Counts running means of the exported program that no node reads. */
 int roles_lost_norms(const Import *x)
 {
     static const char end[] = ".running_mean";
@@ -202,7 +202,7 @@ static bool is_scale(const Import *x, const char *name)
 
 bool role_is_weight(const Import *x, const char *name) { return is_weight(x, name, 0); }
 
-/* A matrix that may hold zeros and ones alone (the forget gates'), as masks do. */
+/* Is it a recurrent network's bias, a matrix that may hold zeros and ones alone, as masks do? */
 static bool is_recurrent_bias(const Import *x, const char *name)
 {
     const Roles *r = x->roles;
@@ -249,12 +249,12 @@ static bool looks_like_progression(const Tensor *t)
     for (int64_t i = 1; i < n && (arithmetic || geometric); i++) {
         double p = tensor_f(t, i - 1), q = tensor_f(t, i);
         arithmetic &= fabs(q - p - step) <= 1e-4 * fabs(step);
-        geometric &= fabs(q - p * ratio) <= 1e-3 * fabs(q - p); /* equal values are none */
+        geometric &= fabs(q - p * ratio) <= 1e-3 * fabs(q - p); /* equal values are no progression */
     }
     return arithmetic || geometric;
 }
 
-/* Sampled sinusoid (or constant) along a column of n elements?  *moves: it is not
+/* Is a column of n elements a sampled sinusoid, or constant?  Sets *moves if it is not
  * constant. */
 static bool is_wave(const Tensor *t, int64_t at, int64_t stride, int64_t n, bool *moves)
 {

@@ -107,7 +107,7 @@ static int32_t input_elem(const WireField *info)
 
 /* ---- values ------------------------------------------------------------------------------ */
 
-/* The elements of a target in the type of the file. */
+/* Sets data and size to the elements of a target in the file's type. */
 static bool elements(Save *s, Target *t, const void **data, size_t *size)
 {
     const Tensor *from = &t->v->tensor;
@@ -157,7 +157,7 @@ static bool spill_elements(Save *s, Buf *head, const void *data, size_t size)
     return true;
 }
 
-/* A TensorProto: its head (everything but elements), then the elements here or outside. */
+/* Writes a TensorProto: its head (everything but elements), then the elements here or outside. */
 static bool write_tensor(Save *s, Buf *head, const void *data, size_t size, bool external)
 {
     if (external) {
@@ -181,7 +181,7 @@ static Buf head_of(Save *s, const WireField *proto)
     return head;
 }
 
-/* Elements of an initializer that lie in an external file of the model. */
+/* Finds the elements of an initializer in an external file of the model. */
 static bool external_elements(Save *s, const WireField *proto, const void **data, size_t *size)
 {
     const char *text[3] = {NULL};
@@ -232,7 +232,7 @@ static bool initializer(Save *s, const WireField *proto, size_t whole)
     return write_tensor(s, &head, data, size, external || s->spill);
 }
 
-/* ValueInfoProto of a target, for models that list initializers as inputs. */
+/* Adds the ValueInfoProto of a target, for models that list initializers as inputs. */
 static void put_input(Save *s, const Target *t)
 {
     Buf input = {0};
@@ -240,7 +240,7 @@ static void put_input(Save *s, const Target *t)
     rope_add(s, &s->graph, input.p, input.n);
 }
 
-/* An initializer that the file does not have yet. */
+/* Adds an initializer that the file does not have yet. */
 static bool new_initializer(Save *s, Target *t)
 {
     const Type *type = &t->v->tensor.type;
@@ -256,7 +256,7 @@ static bool new_initializer(Save *s, Target *t)
     return write_tensor(s, &head, data, size, s->spill);
 }
 
-/* Those the file has no place for. */
+/* Adds the parameters told apart, for which the file has no place. */
 static bool add_apart(Save *s)
 {
     for (int i = 0; i < s->n; i++) {
@@ -270,7 +270,7 @@ static bool add_apart(Save *s)
     return true;
 }
 
-/* A graph input or a node that an initializer takes the place of. */
+/* Rewrites a graph input or a node, whose place an initializer may take. */
 static bool producer(Save *s, const WireField *f, size_t whole)
 {
     bool input = f->number == GRAPH_INPUT;
@@ -322,7 +322,7 @@ static bool rewrite_graph(Save *s, const WireField *graph)
     return !w.bad || fail(s->d, "malformed graph");
 }
 
-/* All fields of the file, the graph and functions as they are now. */
+/* Makes a rope of all fields of the file, with the graph and functions as they are saved. */
 static bool rewrite_model(Save *s, const WireField *graph)
 {
     Wire w = wire_of(s->m->map.data, s->m->map.size);
@@ -366,7 +366,7 @@ static bool write_model(Save *s)
     return true;
 }
 
-/* Two names take turns: a model keeps its data until another has its place. */
+/* Chooses the external file.  Two names take turns: a model keeps its data until another has its place. */
 static void choose_data(Save *s)
 {
     const char *name[] = {arena_printf(&s->a, "%s.data", s->path), arena_printf(&s->a, "%s.2.data", s->path)};

@@ -5,7 +5,7 @@
 #include "onnx.h"
 
 typedef struct {
-    const char *name; /* in the file */
+    const char *name; /* name in the file */
     Tensor tensor;
     bool alias; /* replaced only where it is an initializer: what a node makes of another value
                  * follows that one */

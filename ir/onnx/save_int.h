@@ -33,18 +33,18 @@ typedef struct {
     int n;
     bool old;       /* before IR 4: initializers are inputs, too */
     const Merged *merged;
-    uint32_t node;  /* of the main graph, the next one */
+    uint32_t node;  /* number of the main graph's next node */
     bool inference; /* nodes become what they are when nothing trains */
     bool spill;     /* the model would be too large: replaced values go to the external file */
-    Rope graph, model; /* rewritten */
+    Rope graph, model; /* as they are saved */
     NewFile data;   /* external values; f is NULL until there is one */
-    const char *data_path, *old_data; /* its place; that of the model that is replaced, NULL: none */
+    const char *data_path, *old_data; /* path of data; that of the model that is replaced, NULL: none */
     Diag *d;
 } Save;
 
 /* ---- save.c ---------------------------------------------------------------------------- */
 
-Target *target_of(const Save *s, const WireField *name); /* named so; NULL: none */
+Target *target_of(const Save *s, const WireField *name); /* the target of that name; NULL: none */
 
 /* ---- save_node.c: nodes with other operands, or as they are when nothing trains ---------- */
 

@@ -21,8 +21,8 @@ static bool stands_alone(const Save *s, const char *name)
     return t && !t->v->alias;
 }
 
-/* What operand `slot` of the node (-1: any) is a parameter of its own by; NULL: nothing, or not
- * trained. */
+/* The name of the parameter that operand `slot` of the node (-1: any) is of its own; NULL: it is none, or
+ * not trained. */
 static const char *own_name(const Save *s, const Place *at, int slot)
 {
     const Merged *m = s->merged;

@@ -49,7 +49,7 @@ static void read_signature(OnnxModel *m, Signature *s, const char *text)
     qsort(s->by_symbol, s->n, sizeof *s->by_symbol, by_symbol);
 }
 
-/* An entry of GraphProto.metadata_props, field 16. */
+/* The signature is an entry of GraphProto.metadata_props, field 16. */
 const Signature *model_signature(OnnxModel *m)
 {
     const Onnx__GraphProto *gp = m->proto->graph;

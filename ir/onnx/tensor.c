@@ -33,7 +33,7 @@ static bool decimal(const char *s, uint64_t *v)
     return !s || (*s && *s != '-' && !*end);
 }
 
-/* Where raw bytes lie: in the model file or an external one. */
+/* Finds raw bytes, in the model file or an external one. */
 static bool raw_place(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out,
                       const uint8_t **data, uint64_t *size, Diag *d)
 {
@@ -86,8 +86,8 @@ static void typed_fields(const Onnx__TensorProto *p, TypedField field[TYPED_FIEL
     memcpy(field, all, sizeof all);
 }
 
-/* The elements of the field that has those of this type, as raw data would have them: the low bytes of
- * each number.  Other fields must be empty. */
+/* The elements in the typed field for this element type, as raw data has them: the low bytes of each
+ * number.  Other fields must be empty. */
 static bool typed_data(OnnxModel *m, const Onnx__TensorProto *p, const DataType *type, const uint8_t **data,
                        uint64_t *size, Diag *d)
 {
@@ -128,7 +128,7 @@ const char *tensor_lacks(OnnxModel *m, const Onnx__TensorProto *p)
     return location && !external_is_there(m, location) ? location : NULL;
 }
 
-/* Where its elements lie; out->t.type is set. */
+/* Finds the elements of a tensor, checks their size, and sets out->t.type. */
 static bool find_data(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, const uint8_t **data,
                       Diag *d)
 {

@@ -25,7 +25,7 @@ static bool same_values(const Tensor *a, const Tensor *b, bool turned)
     return true;
 }
 
-/* What a weight and its transpose have in common, to compare only those that may be equal. */
+/* Properties that a weight shares with its transpose: only weights with equal ones are compared. */
 typedef struct {
     uint32_t val;
     int64_t count;
@@ -75,7 +75,7 @@ void report_ties(Import *x)
                 mark[j].val = 0; /* once */
 }
 
-/* The name that the file has for a weight, which may be given by that of its module. */
+/* The file's name for a weight, which may be named as in its module. */
 static const char *name_in_file(const Import *x, const char *name)
 {
     const Merged *merged = model_merged(x->m);
@@ -87,14 +87,14 @@ static const char *name_in_file(const Import *x, const char *name)
     return name;
 }
 
-/* --tie a=b: b is a, or a transposed. */
+/* Carries out --tie a=b: b becomes a, or a transposed. */
 static bool tie(Import *x, const OnnxTie *t)
 {
     Val a, b;
     if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b))
         return fail(x->d, "--tie %s=%s: no such weights", t->kept, t->copy);
     if (a.i == b.i)
-        return true; /* they are already */
+        return true; /* they are tied already */
     const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
     bool same = type_equal(ta, tb);
     if (!same && !transposes(ta, tb))
@@ -112,7 +112,7 @@ static bool tie(Import *x, const OnnxTie *t)
     return true;
 }
 
-/* Copies of the exporter's: their nodes read the kept weight in the program. */
+/* Ties a copy that the exporter made if the values are equal: in the program its nodes read the kept one. */
 static bool tie_if_equal(Import *x, const OnnxTie *t)
 {
     Val a, b;

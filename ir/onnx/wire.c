@@ -35,7 +35,7 @@ typedef enum {
     M_COUNT
 } Message;
 
-/* Fields that are kept, and which of them are messages. */
+/* The fields of a message that are kept (bit mask), and which of them are messages. */
 typedef struct {
     uint32_t keep;
     struct {
@@ -76,7 +76,7 @@ static const Layout layout[M_COUNT] = {
 };
 
 typedef struct {
-    const uint8_t *start; /* of the file */
+    const uint8_t *start; /* first byte of the file */
     uint8_t *out;
     size_t nout, cout;
     uint32_t messages;
@@ -111,7 +111,7 @@ static int sub_message(Message m, uint32_t field)
 
 static bool walk(Walk *w, Message m, const uint8_t *data, size_t size);
 
-/* A message or bytes, with its tag. */
+/* Copies a message or bytes, with its tag. */
 static bool delimited(Walk *w, Message m, const WireField *f)
 {
     int sub = sub_message(m, f->number);

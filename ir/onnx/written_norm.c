@@ -7,7 +7,7 @@
  * batch's statistics, as BatchNormalization does. */
 #include "onnx_int.h"
 
-enum { MOST_VISITS = 6 }; /* of a product of three factors */
+enum { MOST_VISITS = 6 }; /* enough for a product of three factors */
 
 typedef struct {
     const Graph *g;
@@ -21,7 +21,8 @@ static const Node *made_by(const Graph *g, Val v, Op op)
     return n && n->op == op ? n : NULL;
 }
 
-/* v has an element per channel, at dimension *axis of x (-1: at whichever it is): the tensor it views. */
+/* The tensor that v views, if it has an element per index of dimension *axis of x (-1: any, which is set);
+ * else {0}. */
 static Val per_channel(const Graph *g, Val v, const Type *x, int64_t *axis)
 {
     const Type *t = val_type(g, v);
@@ -38,7 +39,7 @@ static Val per_channel(const Graph *g, Val v, const Type *x, int64_t *axis)
 
 static bool trains_so_far(const Graph *g, Val v) { return v.i && g->vals[v.i].kind == VAL_PARAM; }
 
-/* v = sqrt(variance + eps) */
+/* Is v sqrt(variance + eps)?  Sets both. */
 static bool deviation(Written *w, Val v)
 {
     const Node *root = made_by(w->g, v, OP_sqrt);
@@ -77,7 +78,8 @@ static bool factor(Written *w, Val v)
     return true;
 }
 
-/* The operands as vectors, mean and variance as the tensors of the file. */
+/* Are all operands vectors along one dimension of x, mean and variance tensors of the file?  Sets these and
+ * the axis. */
 static bool take_channels(Written *w)
 {
     BatchNorm *b = &w->norm;

@@ -51,7 +51,7 @@ static int64_t extent(const AttentionAttrs *at, int operand, const Type *t, int 
     return t->dim[attention_place[layout_of(at, operand)][i]];
 }
 
-/* Does operand i, if there is one, broadcast to the scores?  Of type dt, or that of its sums. */
+/* Is operand i absent, or of type dt or that of its sums, and broadcasts to the scores? */
 static bool fits_scores(const Graph *g, const Node *n, int i, DType dt, const Shape *s, Diag *d)
 {
     Type scores = type_make(dt, 4, (int64_t[]){s->batch, s->heads, s->rows, s->cols});
@@ -62,7 +62,7 @@ static bool fits_scores(const Graph *g, const Node *n, int i, DType dt, const Sh
     return fail(d, "%s: a mask or bias does not fit the scores", node_def(n)->name);
 }
 
-/* First head and step of operand i of packed ones. */
+/* The first head (what: 0) of operand i in a packed value, or the step between its heads (1). */
 static int64_t packed_of(const AttentionAttrs *at, int i, int what)
 {
     return at->packed.n ? at->packed.v[2 * i + what] : what;
@@ -87,7 +87,7 @@ bool attention_packs(const AttentionAttrs *at, int64_t heads)
     return packs;
 }
 
-/* Of packed operands. */
+/* Checks packed operands, and takes the heads of k and v from those of the shape. */
 static bool packed_shape(const Node *n, int first, Shape *s, Diag *d)
 {
     const AttentionAttrs *at = n->attr;
@@ -101,7 +101,8 @@ static bool packed_shape(const Node *n, int first, Shape *s, Diag *d)
     return true;
 }
 
-/* q stands at operand `first`, k and v behind it; at `mask` the mask, then the bias; last is rng. */
+/* Checks operands and sets the shape.  q is operand `first`, then k and v; `mask` the mask, then the bias;
+ * the last one is rng. */
 static bool shape_of(const Graph *g, const Node *n, int first, int mask, Shape *s, Diag *d)
 {
     const AttentionAttrs *at = n->attr;
@@ -159,7 +160,7 @@ static bool backward_shape(const Graph *g, const Node *n, Shape *s, Diag *d)
            operand_is(g, n, B_TOP, &row, d) && operand_is(g, n, B_INV, &row, d);
 }
 
-/* Is it the type of sums, or what `out` may say? */
+/* Sets the type of gradients: that of sums, or what `out` says; false: it may not say that. */
 static bool gradient_type(const Graph *g, const Node *n, DType *dt, Diag *d)
 {
     DType in = in_type(g, n, B_Q)->dt, sum = dtype_sum(in),
@@ -192,7 +193,7 @@ static bool attention_bias_grad_infer(const Graph *g, const Node *n, Type *out, 
 
 /* ---- parameters of the kernels ------------------------------------------------------------ */
 
-/* From one to the next in memory: batch, head, row. */
+/* Elements from one batch (i: 0), head (1) or row (2) of an operand to the next. */
 static int64_t stride_of(const AttentionAttrs *at, int operand, const Type *t, int i)
 {
     int64_t stride[MAX_RANK];
@@ -200,14 +201,14 @@ static int64_t stride_of(const AttentionAttrs *at, int operand, const Type *t, i
     return stride[attention_place[layout_of(at, operand)][i]];
 }
 
-/* Of an operand of batches, heads and rows. */
+/* Sets an operand's strides from one batch, head and row to the next, in elements. */
 static void set_strides(int64_t to[3], const AttentionAttrs *at, int operand, const Type *t)
 {
     for (int i = 0; i < 3; i++)
         to[i] = stride_of(at, operand, t, i) * (i == 1 && operand < 3 ? packed_of(at, operand, 1) : 1);
 }
 
-/* Of an operand that broadcasts to the scores; 1 and 0 for dimensions that it has not. */
+/* Strides and extents of an operand that broadcasts to the scores; 0 and 1 for dimensions that it lacks. */
 static void set_broadcast(int64_t stride[4], int64_t dim[4], const Type *t)
 {
     int64_t own[MAX_RANK];
@@ -219,7 +220,7 @@ static void set_broadcast(int64_t stride[4], int64_t dim[4], const Type *t)
     }
 }
 
-/* Column c is seen by row r if r - left <= c <= r + right. */
+/* Sets left and right: row r sees column c if r - left <= c <= r + right. */
 static void set_limits(Kernel *k, const AttentionAttrs *at, const Shape *s)
 {
     int64_t reach = s->rows + s->cols, right = at->diagonal;
@@ -280,7 +281,7 @@ static bool parameters(Kernel *k, const Graph *g, const Node *n, int first, int 
     return true;
 }
 
-/* What all bodies read; share: heads of q that share one of k and v. */
+/* Names that all bodies use; share: how many heads of q share one of k and v. */
 /* clang-format off */
 #define ATTENTION_EXTENTS \
     enum { LARGEST = ATTENTION_SIZE }; \
@@ -364,7 +365,7 @@ static bool attention_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* The sink's share of each row, exp(sink - top) * inv, meets no value: dp is 0. */
+/* The sink's weight in each row, exp(sink - top) * inv, multiplies no value, so that its dp is 0. */
 static void sink_gradient(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
@@ -496,8 +497,8 @@ static bool attention_grad_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* One and the same added to all of a head's keys changes a row's scores alike, and softmax not at all: unless
- * something else is among the scores, or a cap in between. */
+/* One vector added to all keys of a head adds one number to all scores of a row, which does not change the
+ * softmax unless there are a cap, a sink or replaced scores: dk sums to zero over the keys. */
 static bool attention_grad_zero_sums(const Graph *g, const Node *n, int k, uint32_t axes, bool *zero)
 {
     enum { NEVER = -10000 }; /* a score as low as this has no weight */

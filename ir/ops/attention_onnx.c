@@ -8,11 +8,11 @@ typedef struct {
     const Graph *g;
     const Node *n;
     const AttentionAttrs *at;
-    DType dt; /* of arithmetic */
+    DType dt; /* type of arithmetic */
     int64_t batch, heads, groups, rows, cols, size;
     OnnxVal q, k, v; /* [batch, heads, rows or cols, size] */
     OnnxVal hidden;  /* bool, broadcasts to the scores: which ones are masked; 0: none */
-    OnnxVal slope;   /* of the cap: 1 - tanh^2; 0: there is none */
+    OnnxVal slope;   /* derivative of the cap, 1 - tanh^2; 0: there is no cap */
     OnnxVal keep;    /* factors of dropout; 0: there is none */
 } Attention;
 
@@ -27,7 +27,7 @@ static OnnxVal plain(const Attention *s, int operand, OnnxVal v)
     return onnx_transpose(s->o, v, 4, place_of(s->at, operand));
 }
 
-/* And back. */
+/* The inverse of plain(): v in the operand's layout. */
 static OnnxVal laid_out(const Attention *s, int operand, OnnxVal v)
 {
     int perm[4];
@@ -39,7 +39,7 @@ static OnnxVal laid_out(const Attention *s, int operand, OnnxVal v)
 static OnnxVal mul(const Attention *s, OnnxVal a, OnnxVal b) { return onnx_op2(s->o, "Mul", a, b); }
 static OnnxVal num(const Attention *s, double v) { return onnx_scalar(s->o, s->dt, v); }
 
-/* Heads of one of q, k, v in a packed value. */
+/* The `count` heads of q, k or v (i: 0, 1, 2), which may be some of those of a packed value. */
 static OnnxVal unpacked(const Attention *s, int i, OnnxVal v, int64_t count)
 {
     const int64_t *part = &s->at->packed.v[2 * i];
@@ -47,7 +47,7 @@ static OnnxVal unpacked(const Attention *s, int i, OnnxVal v, int64_t count)
                            : v;
 }
 
-/* Each head for all query heads that it serves. */
+/* Repeats each head of k or v for all query heads that it serves. */
 static OnnxVal repeated(const Attention *s, OnnxVal v)
 {
     int64_t share = s->heads / s->groups;
@@ -58,7 +58,7 @@ static OnnxVal repeated(const Attention *s, OnnxVal v)
     return onnx_reshape(s->o, v, 4, (int64_t[]){s->batch, s->heads, s->cols, s->size});
 }
 
-/* The sum over the query heads that share one. */
+/* Sums over the query heads that share a head of k or v. */
 static OnnxVal shared(const Attention *s, OnnxVal v)
 {
     int64_t share = s->heads / s->groups;
@@ -68,7 +68,7 @@ static OnnxVal shared(const Attention *s, OnnxVal v)
     return onnx_reduced(s->o, "ReduceSum", v, 1u << 2, false);
 }
 
-/* Positions beyond the limits, as a table, and those of the mask. */
+/* Which scores are hidden: those beyond the limits, as a table, and those of the mask. */
 static OnnxVal hidden_of(const Attention *s, OnnxVal mask)
 {
     const AttentionAttrs *at = s->at;
@@ -91,7 +91,7 @@ static OnnxVal where(const Attention *s, OnnxVal condition, OnnxVal a, OnnxVal b
     return onnx_op(s->o, "Where", s->dt, 3, (OnnxVal[]){condition, a, b});
 }
 
-/* Element number (batch, head, row, column): a table for the rows, one for the columns. */
+/* Factors of dropout.  An element's number is the sum of a table for the rows and one for the columns. */
 static OnnxVal dropout_of(const Attention *s, OnnxVal rng)
 {
     int64_t lines = s->batch * s->heads * s->rows, *at = NEW(onnx_arena(s->o), int64_t, lines + s->cols);
@@ -200,7 +200,7 @@ bool attention_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 
 /* ---- gradients ------------------------------------------------------------------------------ */
 
-/* dbias: summed over what it was broadcast along. */
+/* Stores dbias: ds summed over the dimensions along which the bias is broadcast. */
 static void bias_gradient(const Attention *s, OnnxVal ds)
 {
     const Type *t = out_type(s->g, s->n, 0);
@@ -214,7 +214,7 @@ static void bias_gradient(const Attention *s, OnnxVal ds)
     onnx_out(s->o, 0, onnx_reshape(s->o, r, t->rank, t->dim));
 }
 
-/* Heads of dq, dk and dv at their places in the packed gradient. */
+/* The packed gradient, with the heads of dq, dk and dv at their places. */
 static OnnxVal packed(const Attention *s, const OnnxVal d[3])
 {
     const Type *t = in_type(s->g, s->n, B_Q);

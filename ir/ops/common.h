@@ -9,7 +9,7 @@
 #include "../ops.def"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
-/* Of an OpDef: its attributes, a list of ATTR in a struct. */
+/* The fields of an OpDef for its attributes: `list`, an array of ATTR(S, ...). */
 #define ATTRS(list, S) .attrs = list, .nattrs = COUNT(list), .attr_size = sizeof(S)
 #define ATTR(S, field, kind, dflt) {#field, kind, offsetof(S, field), dflt}
 
@@ -53,7 +53,7 @@ static inline bool sum_infer(const Node *n, int64_t to, Type *out, Diag *d)
     return ok || fail(d, "%s: the result cannot be %s", node_def(n)->name, dtype_name[to]);
 }
 
-/* The type an attribute `shape` describes. */
+/* The type whose shape is the attribute `shape`; false if there is no such type. */
 static inline bool shape_type(const Node *n, DType dt, const Ints *shape, Type *out, Diag *d)
 {
     if (shape->n < 0 || shape->n > MAX_RANK)
@@ -72,7 +72,7 @@ static inline bool only_first_output(const Grad *gr, const Node *n)
     return true;
 }
 
-/* The type of operand 0, which all operands have. */
+/* The result has the type of operand 0, which all operands must have. */
 bool infer_same(const Graph *g, const Node *n, Type *out, Diag *d);
 bool infer_broadcast(const Graph *g, const Node *n, Type *out, Diag *d);
 extern const AttrDef pointwise_attrs[2];

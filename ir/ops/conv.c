@@ -34,7 +34,7 @@ static Type moved_dim(Type t, int from, int to)
     return t;
 }
 
-/* Shape of y for x and w, checked. */
+/* Checks x (`data`) and w, and sets the window and the type of y. */
 static bool conv_shape(const Node *n, const Type *data, const Type *w, Window *win, Type *y, Diag *d)
 {
     const ConvAttrs *at = n->attr;
@@ -112,7 +112,7 @@ static bool conv_bwd_weights_infer(const Graph *g, const Node *n, Type *out, Dia
     const int64_t C = p[18], M = p[19], CG = p[20]; \
     const int64_t XP = p[23] ? C : 1, XC = p[23] ? 1 : D * H * W; \
     const int64_t YP = p[23] ? M : 1, YC = p[23] ? 1 : OD * OH * OW;
-/* Of an item of the result, a row of a channel. */
+/* Position of item i of the result, a row of a channel. */
 #define CONV_RESULT \
     CONV_SIZES \
     const int64_t oh = i % OH, od = i / OH % OD, m = i / (OH * OD) % M; \
@@ -257,7 +257,7 @@ KERNEL_BEHIND(conv_bwd_weights, CONV_SIZES,
 )
 /* clang-format on */
 
-/* Everything about the convolution y = x * w; items and body are up to the caller. */
+/* Sets all parameters of the convolution y = x * w; items and body are up to the caller. */
 static bool conv_setup(Kernel *k, const Node *n, const Type *x, const Type *w, LibOp lib)
 {
     Window win;
@@ -279,7 +279,7 @@ static bool conv_setup(Kernel *k, const Node *n, const Type *x, const Type *w, L
     return true;
 }
 
-/* One item per row of a channel along the last spatial dimension. */
+/* Number of items: one per row of a channel along the last spatial dimension. */
 static int64_t rows_of(const Node *n, const Type *t)
 {
     Type first = moved_dim(*t, channel_dim(n, t), 1);
@@ -310,7 +310,7 @@ static bool conv_bwd_weights_lower(Kernel *k, const Graph *g, const Node *n)
 
 /* ---- as standard operators -------------------------------------------------------------- */
 
-/* Channels to the front, or behind the places again. */
+/* If channels are last here, moves them in front of the places, or behind them again. */
 static OnnxVal layout_onnx(OnnxNodes *o, const Node *n, OnnxVal v, int rank, bool front)
 {
     int perm[MAX_RANK];
@@ -354,7 +354,7 @@ static bool conv_bwd_data_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 }
 
 /* The gradient is a convolution whose channels are the images: x as [C/group, group * N, ..] by dy as
- * [M, N, ..], strides and dilations exchanged.  -> [C/group, M, k..], of which the last may be too many. */
+ * [M, N, ..], strides and dilations exchanged.  -> [C/group, M, k..]; k may be too large, and is cut. */
 static bool conv_bwd_weights_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const ConvAttrs *at = n->attr;
@@ -385,7 +385,7 @@ static bool conv_bwd_weights_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 
 enum { PARAM_IMAGES = 22 };
 
-/* Rows: output channels. */
+/* Rows are output channels; terms of the sum are images. */
 static bool conv_bwd_weights_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis)
 {
     const Type *x = in_type(g, n, 0), *w = out_type(g, n, 0);
@@ -415,7 +415,7 @@ static Val data_gradient(Grad *gr, const Node *n, Val dy, Val w, Val x)
     return build(gr->g, OP_conv_bwd_data, NULL, 2, (Val[]){dy, w}, &at);
 }
 
-/* A window of one position on one image: each side is a matrix of channels by places. */
+/* Is the window one position on one image, so that x and y are matrices of channels by places? */
 static bool is_product(const ConvAttrs *at, const Type *x, const Type *w)
 {
     return !at->channels_last && at->group == 1 && x->dim[0] == 1 && dims_product(w, 2, w->rank) == 1 &&

@@ -93,7 +93,7 @@ static bool gather_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* Indices as ONNX has them. */
+/* The indices in a type that ONNX allows, i32 or i64. */
 static OnnxVal index_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     OnnxVal i = onnx_in(o, 1);
@@ -159,8 +159,8 @@ static bool gather_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* Added to zeros [outer, rows, inner], the gradient being [outer, indices, inner].  ScatterND would need no
- * index for each element; onnxruntime runs it on several threads at once, and loses terms where indices are
+/* Adds the gradient, [outer, indices, inner], to zeros [outer, rows, inner].  ScatterND would need no index
+ * for each element, but onnxruntime runs it on several threads at once, and loses terms where indices are
  * equal. */
 static bool gather_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
@@ -258,7 +258,7 @@ static bool gather_elements_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* The cotangent is added to the gradient so far, so that those of many readings are not added as wholes. */
+/* Adds the cotangent to the gradient so far, so that many readings need no sum of tensors. */
 static bool gather_elements_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
@@ -275,7 +275,7 @@ static bool gather_elements_grad(Grad *gr, const Node *n)
     return true;
 }
 
-/* Batches that share indices are written out. */
+/* Indices that batches share are expanded. */
 static bool gather_elements_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const ElementsAttrs *at = n->attr;
@@ -358,7 +358,7 @@ static bool gather_nd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* Likewise; without a gradient so far, to zeros. */
+/* Adds the cotangent to the gradient so far, or to zeros. */
 static bool gather_nd_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;

@@ -5,7 +5,7 @@
 #include "layout.h"
 #include "../kernel_math.h"
 
-enum { COLUMNS = 16 }; /* of an item: a vector of them, and on a GPU enough items */
+enum { COLUMNS = 16 }; /* columns of an item: enough for a vector, few enough for many items on a GPU */
 
 static bool inverse_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -52,7 +52,7 @@ static bool inverse_grad(Grad *gr, const Node *n)
     return true;
 }
 
-/* Row by row: there is no such operator. */
+/* Row by row, because ONNX has no such operator. */
 static bool inverse_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const Type *x = in_type(g, n, 0);

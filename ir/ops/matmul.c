@@ -69,7 +69,7 @@ KERNEL_BEHIND(matmul, MATMUL_ROW, {
     }
 })
 
-/* The same, added to the third operand. */
+/* The same product, added to the third operand. */
 KERNEL_BEHIND(matmul_add, MATMUL_ROW, {
     for (int64_t c = 0; c < p[1]; c++) {
         REAL sum = F(2, i * p[1] + c);
@@ -79,7 +79,7 @@ KERNEL_BEHIND(matmul_add, MATMUL_ROW, {
     }
 })
 
-/* The same with a row that is added, too; a parameter more says whether there is a third operand. */
+/* The same product plus a bias row; one more parameter says whether the third operand is added, too. */
 KERNEL_BEHIND(matmul_bias, MATMUL_ROW, {
     for (int64_t c = 0; c < p[1]; c++) {
         REAL sum = 0;
@@ -91,7 +91,7 @@ KERNEL_BEHIND(matmul_bias, MATMUL_ROW, {
     }
 })
 
-/* And both a function of the sum and the sum. */
+/* The product plus a bias row: stores gelu_tanh of the sum, and the sum. */
 KERNEL_BEHIND(matmul_gelu, MATMUL_ROW, {
     for (int64_t c = 0; c < p[1]; c++) {
         REAL sum = F(3, c);
@@ -103,7 +103,7 @@ KERNEL_BEHIND(matmul_gelu, MATMUL_ROW, {
     }
 })
 
-/* The product times a derivative. */
+/* The product times the derivative of gelu_tanh at the third operand. */
 KERNEL_BEHIND(matmul_gelu_bwd, MATMUL_ROW, {
     for (int64_t c = 0; c < p[1]; c++) {
         REAL sum = 0;
@@ -199,7 +199,7 @@ static bool matmul_split(const Graph *g, const Node *n, SplitBy by, SplitAxis *a
     axis->param = rows ? -1 : PARAM_TERMS;
     axis->add = OP_matmul_add;
     axis->extent = a->dim[axis->in[0]];
-    return a->rank == 2 && b->rank == 2 && /* terms: rows of both, whose sums lie in the result */
+    return a->rank == 2 && b->rank == 2 && /* terms: rows of both; the result holds their sums */
            (rows || (at->ta && !at->tb && !dtype_is_half(out_type(g, n, 0)->dt)));
 }
 

@@ -42,13 +42,13 @@ static bool norm_valid(const Graph *g, const Node *n, int data, Diag *d)
     return axis_valid(n, ((const NormAttrs *)n->attr)->axis, x->rank, d);
 }
 
-/* The statistics of x, over the masked dimensions. */
+/* The type of x's statistics over the masked dimensions. */
 static Type stat_type(const Type *x, uint32_t mask)
 {
     return type_with(keep_ones(*x, mask), dtype_sum(x->dt));
 }
 
-/* Operand i, if given, broadcasts to x's shape. */
+/* Is operand i absent, or broadcasts to x's shape? */
 static bool broadcasts(const Graph *g, const Node *n, int i, const Type *x, Diag *d)
 {
     Type t = *x;
@@ -110,7 +110,7 @@ static Val times_xhat(Graph *g, Val dy, Val x, Val mean, Val rstd)
     return build2(g, OP_mul, build_cast(g, dy, val_type(g, rstd)->dt), xhat);
 }
 
-/* What the statistics, used as results, contribute to dx:
+/* Adds what the statistics, if they are used as results, contribute to dx:
  * d mean = dmean / count;  d rstd = -drstd * rstd^3 * (x - mean) / count  (mean absent: 0) */
 static void statistics_grad(Grad *gr, const Node *n, Val mean, int rstd)
 {
@@ -180,7 +180,7 @@ static bool layer_norm_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* What is normalized does not change with x's mean: neither does the loss. */
+/* y does not depend on x's mean, and so dx sums up to zero. */
 static bool layer_norm_bwd_zero_sums(const Graph *g, const Node *n, int k, uint32_t axes, bool *zero)
 {
     uint32_t rows = norm_axes(g, n, 0);
@@ -274,8 +274,8 @@ static int load_channel(Kernel *k, const Node *n, int operand)
     return k_load_at(k, operand, 0, stride);
 }
 
-/* Data at operand `data`, then n operands with one element per channel, the last of which are statistics.
- * c: the type of a statistic. */
+/* Checks operand `data` and the `count` ones behind it, which have one element per channel; the last `stats`
+ * of them are statistics.  Sets c, the type of a statistic. */
 static bool channels_valid(const Graph *g, const Node *n, int data, int count, int stats, Type *c, Diag *d)
 {
     const Type *x = in_type(g, n, data);

@@ -44,7 +44,7 @@ static int updated(Kernel *k, const Graph *g, const Node *n, int i, int v, int a
     return k_expr(k, &op_where.expr, KT_REAL, load(k, g, n, apply), v, load(k, g, n, i), 0, 0);
 }
 
-/* The parameter behind a decay of its own. */
+/* The parameter after decoupled weight decay: p * (1 - lr * decay). */
 static int kept(Kernel *k, int p, int lr, double decay)
 {
     return MUL(p, SUB(CONST(1), MUL(lr, CONST(decay))));

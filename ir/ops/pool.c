@@ -14,7 +14,7 @@ static const AttrDef pool_attrs[] = {
     ATTR(PoolAttrs, shape, AT_INTS, 0),
 };
 
-/* Window and shape of the pooled side for x. */
+/* Sets the window and the type of the pooled side for x. */
 static bool pool_shape(const Node *n, const Type *x, Window *w, Type *y, Diag *d)
 {
     const PoolAttrs *at = n->attr;
@@ -38,7 +38,7 @@ static bool avg_pool_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     return pool_shape(n, in_type(g, n, 0), &w, out, d);
 }
 
-/* Of a place in a window, or as many as it has: nowhere. */
+/* The type of a place in a window; the number of its places stands for nowhere. */
 static DType place_type(const Window *w)
 {
     return w->kernel[0] * w->kernel[1] * w->kernel[2] <= UINT8_MAX ? DT_U8 : DT_I32;
@@ -139,9 +139,9 @@ KERNEL(max_pool,
 KERNEL(max_pool_bwd,
     const int64_t D = p[0], H = p[1], W = p[2], OD = p[3], OH = p[4], OW = p[5], S = p[11];
     const int64_t image = i / p[24], plane = image * D * H * W, taps = p[6] * p[7] * p[8];
-    const int64_t begin = plane + i % p[24] * p[25] * W; /* of the rows of the plane that are made */
+    const int64_t begin = plane + i % p[24] * p[25] * W; /* first element of the rows that the item makes */
     const int64_t end = FMIN(begin + p[25] * W, plane + D * H * W);
-    int64_t far[256]; /* of the places in a window from its first one */
+    int64_t far[256]; /* distance of a window's places from its first one, in elements */
     for (int64_t k = 0; k < FMIN(taps, 256); k++)
         far[k] = (k / (p[7] * p[8]) * p[15] * H + k / p[8] % p[7] * p[16]) * W + k % p[8] * p[17];
     for (int64_t j = begin; j < end; j++)
@@ -284,7 +284,7 @@ static bool max_pool_lower(Kernel *k, const Graph *g, const Node *n)
 
 static bool max_pool_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 {
-    enum { PLANES = 64, WINDOWS = 8 }; /* that are enough for all threads; high, at least, that a part is */
+    enum { PLANES = 64, WINDOWS = 8 }; /* enough planes for all threads; least height of a part in windows */
     const Type *x = out_type(g, n, 0);
     TRY(pool_setup(k, n, x));
     int d = k->p[0] > 1 ? 0 : 1; /* the dimension that is cut */
@@ -307,7 +307,7 @@ static int64_t window_room(const PoolAttrs *at, const Type *x, int i)
            at->dilations.v[i] * (at->kernel.v[i] - 1) - 1;
 }
 
-/* Attributes of the last node, a pooling of x; false: its extents are not what the operator would have. */
+/* Sets the attributes of the last node, a pooling of x; false: ONNX would give the result other extents. */
 static bool window_onnx(OnnxNodes *o, const Node *n, const Type *x)
 {
     const PoolAttrs *at = n->attr;
@@ -326,8 +326,8 @@ static bool window_onnx(OnnxNodes *o, const Node *n, const Type *x)
     return true;
 }
 
-/* ONNX has where a maximum is as a position in all of x; here it is a place in its window.  Both go by
- * coordinates along the spatial dimensions, of which a window begins at: */
+/* Where the windows begin along spatial dimension d.  ONNX gives the position of a maximum in all of x, here
+ * it is a place in its window: they are converted by coordinates along the spatial dimensions. */
 static OnnxVal origins(OnnxNodes *o, const PoolAttrs *at, const Type *x, int d)
 {
     int64_t dim[MAX_RANK] = {1, 1, 1, 1, 1};
@@ -352,7 +352,7 @@ static int64_t inner_count(const int64_t *extent, int sp, int d)
     return n;
 }
 
-/* v / inner mod extent: a coordinate of a position of which others go by faster. */
+/* Coordinate d of a position: v / (the extents behind d) mod extent. */
 static OnnxVal coordinate(OnnxNodes *o, OnnxVal v, const int64_t *extent, int sp, int d)
 {
     return with_number(o, "Mod", with_number(o, "Div", v, inner_count(extent, sp, d)), extent[d]);
@@ -409,7 +409,7 @@ static bool avg_pool_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-/* Window positions of each result that count, along spatial dimension d. */
+/* Number of window positions of each result that count, along spatial dimension d. */
 static Tensor counts(OnnxNodes *o, const PoolAttrs *at, const Type *x, int d, DType dt)
 {
     int64_t n = at->out.v[d], dim[MAX_RANK] = {1, 1, 1, 1, 1}, sp = at->kernel.n;
@@ -428,7 +428,7 @@ static Tensor counts(OnnxNodes *o, const PoolAttrs *at, const Type *x, int d, DT
     return t;
 }
 
-/* Each result's share, spread by a transposed convolution of ones. */
+/* Each result's share of the gradient is spread by a transposed convolution with ones. */
 static bool avg_pool_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const PoolAttrs *at = n->attr;

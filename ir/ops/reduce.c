@@ -53,7 +53,7 @@ static bool sum_grad(Grad *gr, const Node *n)
     return true;
 }
 
-/* To the elements that equal the extremum, in equal shares (PyTorch's amax). */
+/* Elements that equal the extremum get the gradient in equal shares (PyTorch's amax). */
 static bool extremum_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
@@ -65,8 +65,8 @@ static bool extremum_grad(Grad *gr, const Node *n)
     return true;
 }
 
-/* The product of the others.  With no zero it is y/x; a single zero takes the product of the
- * rest, found by counting zeros and multiplying the non-zero elements. */
+/* The derivative is the product of the others.  With no zero it is y/x; a single zero takes the product
+ * of the rest, found by counting zeros and multiplying the non-zero elements. */
 static bool prod_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;

@@ -62,7 +62,7 @@ static bool resample_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* Rows gathered by the table, those that it has none for with weight 0, and summed over its columns. */
+/* Gathers rows by the table, with weight 0 where it has none, and sums them over its columns. */
 static bool resample_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const Type *x = in_type(g, n, 0), *table = in_type(g, n, 1);

@@ -40,8 +40,8 @@
     const REAL base = FLOOR(x);                                                                              \
     const int64_t near = INT_OF(!(base >= -4) ? R(-4) : base > end + 4 ? end + 4 : base);
 
-/* Taps of position `point` along each dimension, of which there are some in rows [low, high) of the first
- * one: at, -1: none; weight; slope, the derivative of that by the grid.  hits 0: there is none. */
+/* SAMPLE_POINT: taps of position `point` along each dimension: at, -1: outside; weight; slope, the weight's
+ * derivative by the grid.  hits 0: no tap of the first dimension is in rows [low, high). */
 #define SAMPLE_POINT                                                                                         \
     int64_t at[12];                                                                                          \
     REAL weight[12];                                                                                         \
@@ -78,7 +78,8 @@
         }                                                                                                    \
     }
 
-/* In a loop over all taps k: the next one, where it is outside; else a, b, c in at, and the pixel. */
+/* SAMPLE_TAP, in a loop over all taps k: continues if tap k is outside; else sets a, b, c, its indices in at,
+ * and its pixel. */
 #define SAMPLE_TAP                                                                                           \
     const int64_t a = k / (p[4] * p[5]), b = 4 + k / p[5] % p[4], c = 8 + k % p[5];                          \
     if (at[a] < 0 || at[b] < 0 || at[c] < 0)                                                                 \
@@ -106,7 +107,7 @@
     for (int64_t e = 0; e < count; e++)                                                                      \
         SETF(2, point * channels + first + e, sum[e]);
 
-/* Of 32 positions at a time, first those are found that may have taps in the item's rows. */
+/* Takes 32 positions at a time, and first finds those that may have taps in the item's rows. */
 #define SAMPLE_BWD_DATA                                                                                      \
     SAMPLE_SIZES                                                                                             \
     const int64_t low = i / p[12] % p[13] * p[14], high = FMIN(rows_all, low + p[14]);                       \
@@ -232,7 +233,7 @@ static bool sample_bwd_grid_infer(const Graph *g, const Node *n, Type *out, Diag
 
 /* ---- lowering --------------------------------------------------------------------------- */
 
-/* Parameters for images x. */
+/* Sets the parameters for images x. */
 static void setup(Kernel *k, const Graph *g, const Node *n, const Type *x)
 {
     const GridSampleAttrs *at = n->attr;
@@ -267,7 +268,7 @@ static bool sample_lower(Kernel *k, const Graph *g, const Node *n)
 
 static bool sample_bwd_data_lower(Kernel *k, const Graph *g, const Node *n)
 {
-    enum { ITEMS = 64, PARTS = 8 }; /* that are enough for all threads; each looks at all positions */
+    enum { ITEMS = 64, PARTS = 8 }; /* enough items for all threads; most parts, which see all positions */
     const Type *x = out_type(g, n, 0);
     int64_t rows = x->dim[1], parts = 1;
     int64_t planes = type_count(x) ? x->dim[0] * chunks_of(x->dim[x->rank - 1]) : 0;

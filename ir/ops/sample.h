@@ -3,7 +3,7 @@
 #define CKC_OPS_SAMPLE_H
 #include "layout.h"
 
-enum { SAMPLE_DIMS = 3, SAMPLE_TAPS = 4 }; /* spatial dimensions, taps along one of them: at most */
+enum { SAMPLE_DIMS = 3, SAMPLE_TAPS = 4 }; /* most spatial dimensions, and taps along one */
 
 static inline int sample_taps(const GridSampleAttrs *at)
 {

@@ -5,17 +5,17 @@
 typedef struct {
     OnnxNodes *o;
     const GridSampleAttrs *at;
-    DType dt; /* of arithmetic */
+    DType dt; /* type of arithmetic */
     int sp;   /* spatial dimensions */
     int64_t images, points, pixels, channels;
     const int64_t *extent;
     OnnxVal grid; /* [images, points, sp] */
 } Sample;
 
-/* Of each position, [images, points, 1]. */
+/* A tap of every position; the values are [images, points, 1]. */
 typedef struct {
     OnnxVal index;         /* inside the extent */
-    OnnxVal weight, slope; /* the latter by the grid; 0 where it is outside */
+    OnnxVal weight, slope; /* slope: derivative of weight by the grid; both 0 where it is outside */
 } Tap;
 
 static Sample sample_of(OnnxNodes *o, const Node *n, const Type *x, const Type *grid)
@@ -98,7 +98,7 @@ static void weigh(const Sample *s, Tap *tap, int taps, int k, OnnxVal t, OnnxVal
     }
 }
 
-/* Whole coordinate j along extent n, and what is outside. */
+/* Sets the index of a tap from coordinate j along extent n, and what it is where j is outside. */
 static void place(const Sample *s, Tap *tap, int64_t n, OnnxVal j)
 {
     OnnxVal inside = op2(s, "Max", op2(s, "Min", j, whole(s, n - 1)), whole(s, 0));
@@ -140,7 +140,8 @@ static void find_taps(const Sample *s, int d, Tap *tap)
     }
 }
 
-/* Tap k of all: the pixel's index, or the product of weights, that along dimension `by` its slope. */
+/* The pixel's index of tap k of all; weight_of() is the product of its weights, along dimension `by` of its
+ * slope. */
 static OnnxVal pixel_of(const Sample *s, Tap tap[][SAMPLE_TAPS], int k)
 {
     OnnxVal index = {0};
@@ -171,7 +172,7 @@ static int all_taps(const Sample *s, Tap tap[][SAMPLE_TAPS])
 
 /* ---- the operators ---------------------------------------------------------------------- */
 
-/* Channels first, or last again. */
+/* Moves channels in front of the spatial dimensions, or (last) behind them again. */
 static OnnxVal moved(OnnxNodes *o, OnnxVal v, int rank, bool last)
 {
     int perm[MAX_RANK] = {0};
@@ -180,13 +181,14 @@ static OnnxVal moved(OnnxNodes *o, OnnxVal v, int rank, bool last)
     return onnx_transpose(o, v, rank, perm);
 }
 
-/* Do -1 and 1 mean centres?  Of pixels where they are reflected at: an extent of 1 has one position then. */
+/* Do -1 and 1 mean centres of pixels?  For pixel coordinates only if positions are reflected at these: then
+ * an extent of 1 has only one position. */
 static bool has_corners(const GridSampleAttrs *at)
 {
     return at->corners && (!at->pixels || at->outside == OUTSIDE_REFLECTED);
 }
 
-/* Pixel coordinates from -1 to 1. */
+/* Converts pixel coordinates to ones from -1 to 1. */
 static OnnxVal normalized(const Sample *s, OnnxVal grid)
 {
     GridSampleAttrs at = {.corners = has_corners(s->at)};

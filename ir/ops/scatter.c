@@ -313,7 +313,7 @@ static Val scatter_as(Graph *g, const Node *n, int64_t reduction, Val x, Val u)
     return build(g, n->op, NULL, 3, (Val[]){x, n->in[1], u}, &at);
 }
 
-/* What each update sees of a tensor like x. */
+/* For each update, the element of a tensor like x at which it is written. */
 static Val gathered(Graph *g, const Node *n, Val x)
 {
     const ScatterAttrs *at = n->attr;
@@ -329,13 +329,13 @@ static Val filled(Graph *g, Val like, double v)
     return build_expand(g, build_scalar(g, t.dt, v), t.rank, t.dim);
 }
 
-/* The cotangent with what was overwritten cleared. */
+/* The cotangent with zeros where x was overwritten. */
 static Val cleared(Graph *g, const Node *n, Val dy)
 {
     return scatter_as(g, n, SCATTER_SET, dy, filled(g, n->in[2], 0));
 }
 
-/* dy / (how many reach the result), for those that do. */
+/* Elements and updates that equal the result get dy in equal shares. */
 static void extremum_grad(Grad *gr, const Node *n, Val dy)
 {
     Graph *g = gr->g;
@@ -348,8 +348,8 @@ static void extremum_grad(Grad *gr, const Node *n, Val dy)
     grad_add(gr, u, build2(g, OP_mul, u_hits, gathered(g, n, share)));
 }
 
-/* An update's factor is the product of all others: what is not zero, over its own; nothing if
- * another one is zero. */
+/* The derivative by an update is the product of all other factors: that of all which are not zero,
+ * over its own; 0 if another one is zero. */
 static void product_grad(Grad *gr, const Node *n, Val dy)
 {
     Graph *g = gr->g;
@@ -407,7 +407,8 @@ static OnnxVal rows_onnx(OnnxNodes *o, const Type *x, int64_t count, int tuple)
     return onnx_reduced(o, "ReduceSum", onnx_op2(o, "Mul", index, onnx_ints(o, stride, tuple)), 2, true);
 }
 
-/* Equal indices make ScatterND lose terms in onnxruntime, whose threads do not wait for each other. */
+/* scatter_nd by ScatterElements of rows: with equal indices onnxruntime's ScatterND, whose threads do not
+ * wait for each other, loses terms. */
 static OnnxVal scatter_rows(OnnxNodes *o, const Graph *g, const Node *n, int64_t how)
 {
     const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
@@ -420,7 +421,7 @@ static OnnxVal scatter_rows(OnnxNodes *o, const Graph *g, const Node *n, int64_t
     return onnx_reshape(o, y, x->rank, x->dim);
 }
 
-/* Tuples of one behind batch dimensions: the index of every element. */
+/* scatter_nd with tuples of one index behind batch dimensions: ScatterElements with an index per element. */
 static OnnxVal scatter_batches(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const ScatterAttrs *at = n->attr;
@@ -433,7 +434,7 @@ static OnnxVal scatter_batches(OnnxNodes *o, const Graph *g, const Node *n)
                             at->reduction);
 }
 
-/* One for each update. */
+/* The indices as i64, one for each update. */
 static OnnxVal elements_index(OnnxNodes *o, int64_t batch, const Type *u)
 {
     OnnxVal index = onnx_cast(o, onnx_in(o, 1), DT_I64);

@@ -52,7 +52,7 @@ static bool view_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-/* In ONNX a value is where it is. */
+/* In ONNX a value has no place: a copy is an Identity. */
 static bool same_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     (void)g, (void)n;
@@ -60,7 +60,7 @@ static bool same_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-/* What gives its operand on as it is. */
+/* An operator whose result equals its operand. */
 #define SAME(op, ...)                                                                                        \
     const OpDef op_##op = {.name = #op, .min_in = 1, .max_in = 1, .nout = 1,                                 \
                            .infer = same_infer, .onnx = same_onnx, __VA_ARGS__}
@@ -216,7 +216,7 @@ static bool slice_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* Extents that are whole are left alone. */
+/* Slices only the dimensions that are not whole. */
 static bool slice_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const SliceAttrs *at = n->attr;
@@ -299,7 +299,7 @@ static bool slice_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* The part at its elements along one axis of zeros. */
+/* Scatters v along one axis of zeros to the elements of the slice; t is its type, before and after. */
 static OnnxVal spread_onnx(OnnxNodes *o, const SliceAttrs *at, int axis, OnnxVal v, Type *t)
 {
     int64_t n = t->dim[axis], dim[MAX_RANK] = {0}, *index = NEW(onnx_arena(o), int64_t, n + 1);
@@ -442,7 +442,7 @@ const OpDef op_concat = {.name = "concat", .min_in = 1, .max_in = -1, .nout = 1,
                          ATTRS(axis_attrs, AxisAttrs), .infer = concat_infer, .grad = concat_grad,
                          .lower = concat_lower, .onnx = concat_onnx};
 
-/* ---- offload x, fetch x: a copy in the host's memory, and one of that ---------------------------
+/* ---- offload x, fetch x: a copy to the host's memory, and one back ------------------------------
  * Values are in the device's memory but for results of offload, which only fetch reads. */
 
 static void copy_ref(int64_t i, const int64_t *p, const double *q, Tensor *t)
@@ -496,7 +496,7 @@ static bool pad_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     return true;
 }
 
-/* One row of the result: what lies over the operand, then the borders.  p = leading dimensions,
+/* One row of the result: the elements of the operand, then the borders.  p = leading dimensions,
  * mode, integers; before, operand extent, result extent of the row, then of each leading
  * dimension. */
 /* clang-format off */
@@ -578,7 +578,7 @@ static bool pad_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     return true;
 }
 
-/* The element of n that position j copies. */
+/* Index of the element, of n, that padded position j copies. */
 static int64_t padded_from(int64_t mode, int64_t j, int64_t n)
 {
     int64_t period = mode == PAD_REFLECT ? n > 1 ? 2 * n - 2 : 1 : n;

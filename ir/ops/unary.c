@@ -30,7 +30,7 @@ static bool infer_real(const Graph *g, const Node *n, Type *out, Diag *d)
     return ok || fail(d, "%s: operand is %s", node_def(n)->name, dtype_name[out->dt]);
 }
 
-/* A derivative: the cotangent may be a broadcast of what it belongs to. */
+/* The type of a derivative's result: the cotangent and the saved value are broadcast. */
 static bool infer_bwd(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     TRY(infer_broadcast(g, n, out, d));
@@ -66,7 +66,7 @@ static bool unary_grad(Grad *gr, const Node *n, const char *saves)
     return true;
 }
 
-/* Zero almost everywhere. */
+/* Adds nothing: the gradient is zero almost everywhere. */
 static bool zero_grad(Grad *gr, const Node *n)
 {
     (void)gr, (void)n;
