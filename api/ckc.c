@@ -1,7 +1,7 @@
-/* ckc.c -- the functions of ckc.h, on what the commands are made of (cli/).
+/* ckc.c -- the functions of ckc.h, built from the same parts as the commands (cli/).
  *
- * What may fail is a Work, which call() runs as a library has to: numbers are written with a point, memory
- * that is not there is an error, and threads of the caller are left as they were found. */
+ * Everything that may fail is a Work, which call() runs in the way a library must: in the C locale, with a
+ * failed allocation reported as an error, and with the caller's thread settings restored. */
 #include "ckc.h"
 #include "cli/option.h"
 #include "ir/mem.h"
@@ -30,7 +30,7 @@ SAME(CKC_UNSUPPORTED, EXIT_UNSUPPORTED);
 SAME(CKC_INFEASIBLE, EXIT_INFEASIBLE);
 SAME(CKC_DEVICE, EXIT_DEVICE);
 
-/* A value under one of its names. */
+/* A value listed under one of its names. */
 typedef struct {
     ckc_tensor tensor;
     Val of;
@@ -46,11 +46,11 @@ typedef struct {
 
 struct ckc_session {
     Options o;
-    Arena arena; /* of what is below, besides the job */
+    Arena arena; /* memory of the fields below, except the job */
     Job *job;
     bool planned, open;
-    bool made; /* a step, so that there are results of it */
-    bool lost; /* there was no memory in the middle of something */
+    bool made; /* a step has been made: its results can be read */
+    bool lost; /* memory ran out in the middle of a call: the session can only be freed */
     ckc_info info;
     Val *input;
     int ninput;
@@ -59,8 +59,8 @@ struct ckc_session {
     uint32_t nnote, cnote;
     ckc_step_fn *on_step;
     void *user;
-    locale_t locale; /* of who calls; so its threads */
-    int threads;
+    locale_t locale; /* the caller's */
+    int threads;     /* the caller's number of OpenMP threads */
 };
 
 static const Subcommand plan_options = {
@@ -73,7 +73,7 @@ static const Subcommand open_options = {.name = "ckc_open", .groups = OPTIONS_DA
 
 typedef bool Work(ckc_session *s, void *given);
 
-/* What there is to remark since the last call. */
+/* Copies the job's remarks since the last call to s->note. */
 static void take_notes(ckc_session *s)
 {
     for (; s->job && s->nnote < s->job->nremark; s->nnote++) {
@@ -98,7 +98,7 @@ static void run_call(void *arg)
     take_notes(c->s);
 }
 
-/* False: it failed, or there was no memory for it. */
+/* Runs work; false if it failed or ran out of memory, which makes the session lost. */
 static bool guarded(Work *work, ckc_session *s, void *given)
 {
     Call c = {s, work, given, false};
@@ -106,7 +106,7 @@ static bool guarded(Work *work, ckc_session *s, void *given)
     return c.ok && !s->lost;
 }
 
-/* Of the budget that was refused; 0: not known. */
+/* Smallest feasible budget in bytes after one was refused; 0: not known. */
 static int64_t least_bytes(const ckc_session *s)
 {
     if (s->o.diag.status != EXIT_INFEASIBLE || !s->job || s->o.accumulate_auto)
@@ -131,7 +131,7 @@ static const ckc_error unusable = {
     .status = CKC_DEVICE,
     .message = "there was no memory in the middle of an earlier call: the session can only be freed"};
 
-/* Numbers in files and options have a point, whatever the locale. */
+/* Runs work in the C locale, so that numbers in files and options have a decimal point. */
 static ckc_error run_in_c_locale(ckc_session *s, Work *work, void *given)
 {
     ckc_error e = {.status = CKC_OK};
@@ -145,7 +145,7 @@ static ckc_error run_in_c_locale(ckc_session *s, Work *work, void *given)
     return e;
 }
 
-/* As they were. */
+/* Restores the caller's floating-point mode and number of threads. */
 static void leave_threads(const ckc_session *s)
 {
     fp_leave();
@@ -185,13 +185,13 @@ static bool take_options(Options *o, const Source *from)
     o->path = arena_strndup(&o->arena, from->path, strlen(from->path));
     for (const char *const *text = from->options; text && *text; text++)
         if (!from->is_schedule && strcmp(*text, "grads") == 0)
-            o->step.keep_grads = true; /* the command has a file for them */
+            o->step.keep_grads = true; /* the command's option names a file */
         else
             TRY(options_set(o, arena_strndup(&o->arena, *text, strlen(*text))));
     return true;
 }
 
-/* Of what falls with the steps it has to be known how many there are. */
+/* A learning-rate schedule that falls needs a known number of steps. */
 static bool check_length(const Job *j)
 {
     const Options *o = j->o;
@@ -208,7 +208,7 @@ static ckc_tensor describe_value(const Graph *g, Val v, const char *name)
     return out;
 }
 
-/* A name that is there already is of what came first. */
+/* Adds a value under a name, unless an earlier one has that name. */
 static void list_add(ckc_session *s, List *l, Val v, const char *name, bool transposed)
 {
     if (!name_add(&l->at, name, l->n))
@@ -231,7 +231,7 @@ static int list_get(const List *l, int k, ckc_tensor *t)
     return 1;
 }
 
-/* The exporter's transposed copies are no names of their own; what a module holds transposed is. */
+/* Lists weights by name: not transposed copies that the exporter made, but those that a module holds. */
 static void list_weights(ckc_session *s)
 {
     const Graph *g = s->job->plan->g;
@@ -242,7 +242,7 @@ static void list_weights(ckc_session *s)
                 list_add(s, &s->weight, (Val){i}, m->name, m->transposed);
 }
 
-/* What the plan keeps to the end of a step. */
+/* Lists the outputs and gradients that the plan keeps to the end of a step. */
 static void list_results(ckc_session *s)
 {
     const Graph *g = s->job->plan->g;
@@ -267,7 +267,7 @@ static void list_inputs(ckc_session *s)
 
 static double seconds(int64_t ns) { return ns > 0 ? 1e-9 * (double)ns : 0; }
 
-/* Kernels that run again. */
+/* Number of steps of the plan that are recomputations. */
 static int64_t count_recomputed(const Plan *p, Arena *a)
 {
     const uint32_t *original = plan_originals(p, a);
@@ -359,7 +359,7 @@ ckc_session *ckc_open(const char *schedule, const char *const *options, ckc_erro
     return new_session(&(Source){schedule, options, &open_options, true}, e);
 }
 
-/* Where memory ran out in the middle of planning, nobody knows what is whole: that stays. */
+/* If memory ran out in the middle of planning, the job may be inconsistent, so it is leaked. */
 void ckc_free(ckc_session *s)
 {
     if (!s)
@@ -412,7 +412,7 @@ int ckc_weight(const ckc_session *s, int k, ckc_tensor *t) { return list_get(&s-
 int ckc_output(const ckc_session *s, int k, ckc_tensor *t) { return list_get(&s->output, k, t); }
 int ckc_gradient(const ckc_session *s, int k, ckc_tensor *t) { return list_get(&s->gradient, k, t); }
 
-/* False: it has no such type. */
+/* The type of an array; false if element type, rank or shape is not a valid one. */
 static bool type_of(const ckc_tensor *t, Type *type)
 {
     int64_t count = 1;
@@ -442,7 +442,7 @@ typedef struct {
     volatile sig_atomic_t stop;
 } Training;
 
-/* As if there were no call of ours around it. */
+/* Calls on_step with the caller's locale and thread settings; true if it asks to stop. */
 static bool tell_step(ckc_session *s, int64_t step, double loss, double time)
 {
     leave_threads(s);
@@ -478,7 +478,7 @@ static bool check_array(const ckc_tensor *a, int k, Tensor *t, Diag *d)
     return t->data || type_count(&t->type) == 0 || fail(d, "%s: the array has no data", a->name);
 }
 
-/* With those arrays in the place of a file. */
+/* A feed that reads the given arrays instead of a file; *data is to be closed after it. */
 static Feed *open_arrays(ckc_session *s, const Training *t, DataFile **data)
 {
     const Plan *p = s->job->plan;
@@ -541,7 +541,7 @@ typedef struct {
     size_t bytes;
 } Elements;
 
-/* NULL: there is none of that name and size. */
+/* The entry of that name and size; NULL with a message if there is none. */
 static const Named *find(ckc_session *s, const List *l, const Elements *x)
 {
     char hint[NEAREST_HINT];

@@ -1,8 +1,8 @@
-/* cache_folder.c -- which folder can be trusted, and files that are whole or not there.
+/* cache_folder.c -- finds a folder that can be trusted, and keeps files that are complete or absent.
  *
- * The way to a folder is checked from the root on as sshd does with ~/.ssh: nobody but the
- * user and root may be able to rename what stands on it.  After that the path stays what it
- * was, so that files can be named by it between a check and their use. */
+ * The path to a folder is checked from the root on, as sshd does with ~/.ssh: nobody but the user and root
+ * may be able to rename a part of it.  Then the path keeps its meaning, so that a file can be named by it
+ * between a check and the use of the file. */
 #include "ir/mem.h"
 #include "cache_folder.h"
 #include <errno.h>
@@ -18,15 +18,14 @@
 
 /* ---- whom we trust ---------------------------------------------------------------------- */
 
-/* Us, root, and who owns "/" (root as a user namespace shows it). */
+/* Is the owner the user, root, or the owner of "/" (which is root as a user namespace shows it)? */
 static bool trusted_owner(uid_t owner)
 {
     struct stat root;
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Can somebody else rename a folder of ours in it?  The user's own group counts as the
- * user. */
+/* Can somebody else rename our folders in this one?  The user's own group counts as the user. */
 static bool may_be_moved(const struct stat *st)
 {
     bool others = st->st_mode & S_IWOTH || (st->st_mode & S_IWGRP && st->st_gid != getegid());
@@ -40,7 +39,7 @@ static bool ours_alone(const struct stat *st)
 
 /* ---- the way to a folder ---------------------------------------------------------------- */
 
-/* One step down, not through a link; the folder above is closed.  -1: errno says why. */
+/* Opens the folder `name` in the folder `at`, but not a link, and closes `at`.  -1: errno says why. */
 static int step_down(int at, const char *name, struct stat *st)
 {
     int next = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -54,7 +53,7 @@ static int step_down(int at, const char *name, struct stat *st)
     return -1;
 }
 
-/* A path without links, opened; -1 if somebody could exchange a part of it (EPERM). */
+/* Opens a path that has no links; -1 on failure, with EPERM if somebody could exchange a part of it. */
 static int walk(const char *path, struct stat *st)
 {
     char part[NAME_MAX + 1];
@@ -99,7 +98,7 @@ static int make_scratch(const CacheFolder *c, Temp *t)
     return temp_folder(t, prefix, 0700);
 }
 
-/* Its file system may be read-only, or full. */
+/* Can a scratch folder be made in it?  The file system may be read-only or full. */
 static bool is_writable(const CacheFolder *c)
 {
     Temp t;
@@ -110,7 +109,7 @@ static bool is_writable(const CacheFolder *c)
     return true;
 }
 
-/* The folder itself, or if others can write in it too, one in it for this user. */
+/* Uses the folder itself or, if others can write in it, a folder in it for this user. */
 static bool use_folder(CacheFolder *c, const char *path)
 {
     struct stat st;
@@ -137,7 +136,7 @@ static bool use_folder(CacheFolder *c, const char *path)
            is_writable(c);
 }
 
-/* $TMPDIR, if nobody can exchange what we put there. */
+/* $TMPDIR if nobody can exchange what we put there, else "/tmp". */
 static const char *temporary_folder(void)
 {
     struct stat st;
@@ -209,7 +208,7 @@ static void seal_of(const char *data, size_t n, char seal[SEAL + 1])
     snprintf(seal, SEAL + 1, "ckc %016" PRIx64 "%016" PRIx64 "\n", (uint64_t)h.high64, (uint64_t)h.low64);
 }
 
-/* All of a regular file, malloc'ed, with a zero behind it; NULL: it cannot be read. */
+/* The contents of a regular file, malloc'ed and zero-terminated; NULL: it cannot be read. */
 static char *read_all(int fd, const struct stat *st)
 {
     size_t size = (size_t)st->st_size, n = 0;
@@ -225,7 +224,7 @@ static char *read_all(int fd, const struct stat *st)
     return NULL;
 }
 
-/* The contents without their seal; NULL: not ours, or not whole. */
+/* The contents of a file without their seal; NULL: the file is not ours or not complete. */
 static char *read_sealed(int fd)
 {
     struct stat st;
@@ -317,7 +316,7 @@ bool cache_file_write(const CacheFolder *c, const char *name, const char *text, 
     return ok;
 }
 
-/* A temporary folder is locked for its life. */
+/* A temporary folder belongs to this process alone and needs no lock. */
 int cache_folder_lock(const CacheFolder *c)
 {
     enum { TRIES = 100 };

@@ -1,4 +1,4 @@
-/* checkpoint.c -- state of a run to files and back. */
+/* checkpoint.c -- writes the state of a run to files and reads it back. */
 #include "checkpoint.h"
 #include "ir/file.h"
 #include "ir/mem.h"
@@ -26,7 +26,7 @@ bool checkpoints_open(Checkpoints *c, const char *folder, Diag *d)
     int fd = made || errno == EEXIST ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd < 0)
         return file_not_made(folder, errno, d);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { /* elsewhere there are no locks */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { /* other errors: no locks here */
         close(fd);
         return fail(d, "%s: another run writes its checkpoints there", folder);
     }
@@ -39,7 +39,7 @@ void checkpoints_close(Checkpoints *c)
     if (!c->folder)
         return;
     if (c->made)
-        rmdir(c->folder); /* which fails where there is a file */
+        rmdir(c->folder); /* fails if it has a file */
     close(c->lock);
     free(c->folder);
     *c = (Checkpoints){0};
@@ -58,7 +58,7 @@ static const char *file_of(const Checkpoints *c, int64_t step, Arena *a)
     return arena_printf(a, "%s/" PREFIX "%" PRId64 SUFFIX, c->folder, step);
 }
 
-/* The step in a file's name; 0: it is none of ours. */
+/* The step in the name of a checkpoint; 0: the file is not a checkpoint. */
 static int64_t step_of(const char *name)
 {
     size_t n = strlen(PREFIX), digits = strspn(name + (strncmp(name, PREFIX, n) == 0 ? n : 0), "0123456789");
@@ -74,7 +74,7 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Steps of all, the newest first, and a 0. */
+/* The steps of all checkpoints in the folder, the newest first, then a 0.  Allocated in a. */
 static const int64_t *list(const Checkpoints *c, Arena *a)
 {
     int64_t *step = NULL;
@@ -101,7 +101,7 @@ int64_t checkpoints_newest(const Checkpoints *c)
     return step;
 }
 
-/* What is left behind by a removal that fails, the next one tries again. */
+/* Removes all but the KEEP newest checkpoints up to `step`; if that fails, the next call tries again. */
 static void remove_old(const Checkpoints *c, int64_t step, Arena *a)
 {
     int kept = 0;
@@ -117,7 +117,7 @@ typedef struct {
     const char *name;
 } State;
 
-/* Per value: is it a sum over micro-batches?  The first of a step overwrites what is in it. */
+/* Per value: is it a sum over micro-batches?  The first micro-batch of a step overwrites it. */
 static const bool *find_sums(const Graph *g, Arena *a)
 {
     bool *summed = NEW(a, bool, g->nvals), *sum = NEW(a, bool, g->nvals);
@@ -131,7 +131,7 @@ static const bool *find_sums(const Graph *g, Arena *a)
     return sum;
 }
 
-/* What a step leaves to the next one. */
+/* The values that a step passes to the next one, without sums over micro-batches.  Allocated in a. */
 static const State *find_state(const Graph *g, uint32_t *n, Arena *a)
 {
     State *s = NEW(a, State, g->nupdate + 1);
@@ -154,7 +154,7 @@ static uint64_t hash_tensor(const char *name, const Tensor *t)
     return XXH64(t->data, (size_t)type_bytes(&t->type), seed);
 }
 
-/* In a file's strings: of its tensors, whatever their order. */
+/* The hash of all tensors, a sum that does not depend on their order, as the text in the metadata. */
 static const char *hash_shown(uint64_t sum, Arena *a) { return arena_printf(a, "%016" PRIx64, sum); }
 
 /* ---- writing ------------------------------------------------------------------------------------ */
@@ -182,7 +182,7 @@ static bool write_state(const Checkpoints *c, Executor *x, int64_t step, RunKeys
         t[i] = (NamedTensor){s[i].name, exec_tensor(x, s[i].v)};
         hash += hash_tensor(t[i].name, &t[i].tensor);
     }
-    /* Under one name for all steps, so that the next one finds what a killed process left of it. */
+    /* One name for all steps: the next checkpoint overwrites what a killed process left. */
     const char *new = arena_printf(a, "%s/new" SUFFIX, c->folder);
     TRY(safetensors_write(new, strings_of(keys, step, hash, a), (int)n, t, d));
     TRY(give_name(c, new, file_of(c, step, a), d));
@@ -200,7 +200,7 @@ bool checkpoint_write(const Checkpoints *c, Executor *x, int64_t step, RunKeys k
 
 /* ---- reading ------------------------------------------------------------------------------------- */
 
-/* Has it the bytes that were written? */
+/* Do the tensors have the bytes that were written? */
 static bool check_hash(const char *path, DataFile *f, Arena *a, Diag *d)
 {
     const char *was = data_meta(f, "hash");
@@ -266,7 +266,7 @@ static bool load_state(DataFile *f, Executor *x, const State *s, uint32_t n, Dia
     return true;
 }
 
-/* All is checked before the first value changes. */
+/* Reads the state from f; everything is checked before the first value changes. */
 static bool read_state(const char *path, DataFile *f, Executor *x, RunKeys keys, Arena *a, Diag *d)
 {
     uint32_t n;

@@ -1,9 +1,9 @@
-/* checkpoint.h -- a training run on disk: all that a step changes, to go on with the same bits.
+/* checkpoint.h -- a training run on disk: everything that a step changes, to resume bit for bit.
  *
- * A folder holds DIR/step-N.safetensors: weights under their names in the model, other state under its name
- * in the graph, and strings that tell which run it is of, with a hash of its tensors.  A file has its name
- * only when it is complete and on the disk; the last two are kept.  Random numbers and the order of the data
- * follow from seed and step, so the step is all there is to know about them. */
+ * A folder holds files DIR/step-N.safetensors: weights under their names in the model, other state under its
+ * name in the graph, and strings that identify the run and have a hash of the tensors.  A file gets its name
+ * only when it is complete and on disk; the last two are kept.  Random numbers and the order of the data
+ * follow from seed and step, so the number of the step suffices for them. */
 #ifndef CKC_CHECKPOINT_H
 #define CKC_CHECKPOINT_H
 
@@ -11,25 +11,24 @@
 
 typedef struct {
     char *folder; /* owned; NULL: there is none */
-    int lock;     /* nobody else writes here meanwhile */
-    bool made;    /* by this run: goes again if it stays empty */
+    int lock;     /* file descriptor that holds the folder's lock */
+    bool made;    /* this run made the folder: it is removed on closing if it is empty */
 } Checkpoints;
 
-/* Make the folder unless it is there (its parent must be), and lock it.  On failure there is nothing to
- * close. */
+/* Locks the folder, made first if only its parent exists.  On failure there is nothing to close. */
 bool checkpoints_open(Checkpoints *c, const char *folder, Diag *d);
 void checkpoints_close(Checkpoints *c); /* {0} is fine */
-/* The step of the newest one; 0: there is none. */
+/* The step of the newest checkpoint; 0: there is none. */
 int64_t checkpoints_newest(const Checkpoints *c);
 
-/* Which run: keys, each with its value behind it, and NULL.  Those of a checkpoint must be those of the run
- * that goes on with it. */
+/* Identifies a run: keys, each followed by its value, then NULL.  A run can only resume from a checkpoint
+ * whose keys have the same values. */
 typedef const char *const *RunKeys;
 
-/* After `step` steps, while nothing runs; then older ones go. */
+/* Writes a checkpoint after `step` steps, while nothing runs, and then removes older ones. */
 bool checkpoint_write(const Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Diag *d);
-/* The state of the newest good one into the executor; *step: how many steps it has behind it, 0: there is
- * none.  *damaged: the name of a newer file that is not complete or has other bytes, in a; NULL: none is. */
+/* Reads the newest intact checkpoint into the executor; *step: the number of steps made until it, 0: there is
+ * none.  *damaged: the name, in a, of the newest file if that is incomplete or altered; else NULL. */
 bool checkpoint_read(const Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged,
                      Arena *a, Diag *d);
 

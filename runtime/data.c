@@ -1,7 +1,7 @@
-/* data.c -- data files: what kind of file it is, the list of entries, decoding at first use.
+/* data.c -- data files: recognizes the kind of a file, lists its entries, and decodes them at first use.
  *
- * Files are mapped; an entry is decoded when it is first asked for, and where its elements have a type of
- * the IR the tensor is the mapping itself: nothing is copied.  Who needs rows copies them out of it. */
+ * Files are mapped.  An entry is decoded when it is first asked for; if its elements have a type of the IR,
+ * the tensor lies in the mapping and nothing is copied.  Callers copy the rows that they need out of it. */
 #include "data_int.h"
 #include "ir/mem.h"
 #define XXH_INLINE_ALL
@@ -46,7 +46,7 @@ void *data_own(DataFile *f, const Entry *e, uint64_t bytes, Diag *d)
 
 /* ---- element types ---------------------------------------------------- */
 
-/* DT_NONE: not read */
+/* The type of the IR that holds such elements; DT_NONE: they cannot be read. */
 static DType elem_dtype(Elem e)
 {
     switch (e.kind) {
@@ -75,7 +75,7 @@ static int64_t load_int(const uint8_t *p, Elem e)
     return e.kind == 'i' ? (int64_t)(v << shift) >> shift : (int64_t)v;
 }
 
-/* Does a tensor hold them as the file does? */
+/* Are elements of the file stored as those of a tensor, so that they need no conversion? */
 static bool is_native(const Type *t, Elem elem)
 {
     int size = dtype_size[t->dt];
@@ -87,7 +87,7 @@ bool data_elements(DataFile *f, Entry *e, Elem elem, const uint8_t *bytes, Diag 
     const Type *t = &e->tensor.type;
     int64_t n = type_count(t);
     e->decoded = true;
-    if (is_native(t, elem)) {                      /* which need not be aligned */
+    if (is_native(t, elem)) {                      /* `bytes` need not be aligned */
         e->tensor.data = (void *)(uintptr_t)bytes; /* read-only by contract */
         return true;
     }
@@ -128,7 +128,7 @@ bool data_type(const Entry *e, Type *t, Elem elem, int rank, const uint64_t *dim
 
 /* ---- opening ------------------------------------------------------------ */
 
-/* A file that is one array, or text, goes by its own name. */
+/* Adds the entries of a file; the only entry of an .npy, a .pb or a text is named after the file. */
 static bool read_file(DataFile *f, const char *path, const FileMap *m, Diag *d)
 {
     if (has_suffix(path, ".npz"))
@@ -179,7 +179,7 @@ static bool open_folder(DataFile *f, const char *path, Diag *d)
     return ok;
 }
 
-/* The first of a name counts, and names before aliases. */
+/* Builds the index of names: the first entry of a name counts, and names take precedence over aliases. */
 static void index_entries(DataFile *f)
 {
     f->index = name_map(&f->arena);

@@ -1,4 +1,4 @@
-/* exec.c -- a plan on a device: its values as the host sees them. */
+/* exec.c -- the executor: runs a plan on a device and gives the host access to its values. */
 #include "device.h"
 #include "ir/mem.h"
 #include <ctype.h>
@@ -8,17 +8,17 @@
 
 struct Executor {
     const DeviceOps *ops;
-    void *on; /* the device's own */
+    void *on; /* the device's state */
     const Plan *plan;
-    char *map[SPACES]; /* NULL: the host has copies */
-    void **copy; /* per value, made when it is asked for, or what replaces one without memory */
-    Val loss;              /* of what is in flight */
-    double start, seconds; /* where runs end before they return */
+    char *map[SPACES]; /* spaces as the host addresses them; NULL: the host works on copies */
+    void **copy; /* per value: its host copy, made on demand, or what exec_replace gave one without memory */
+    Val loss;              /* loss of the runs in flight */
+    double start, seconds; /* of a run on a device whose runs end before they return */
 };
 
 const DeviceOps *const devices_here[] = {&cpu_device, &fake_device, &cuda_device, NULL};
 
-/* What text says of the device: 0, or the number behind its name; -1: it is of another one. */
+/* The number in "NAME:NUMBER", 0 for the bare name of the device; -1: the text names another device. */
 static int ordinal_of(const DeviceOps *ops, const char *text)
 {
     enum { MOST = 1000 };
@@ -43,7 +43,7 @@ const DeviceOps *device_here(const char *name, int *ordinal)
 
 const DeviceOps *device_planner(const DeviceInfo *d) { return d->capability > 0 ? &cuda_device : NULL; }
 
-/* In its space; -1: it has no memory. */
+/* Offset of a value in its space, in bytes; -1: it has no memory. */
 static int64_t place(const Executor *x, Val v)
 {
     return v.i ? x->plan->offset[graph_root(x->plan->g, v).i] : -1;

@@ -1,8 +1,8 @@
 /* feed.c -- the inputs of a step: from files, from text, or random in valid ranges.
  *
  * An integer input that reaches operands which select (gather indices, class targets), through views, slices
- * and conversions, takes their ranges: data is checked against those that read an element (columns may have
- * tables of their own), and random data drawn from what all of them take. */
+ * and conversions, gets their ranges: each element of the data is checked against the ranges of the operands
+ * that read it (columns may have tables of their own); random data is drawn from the intersection of all. */
 #include "runtime_int.h"
 #include "ir/philox.h"
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 typedef enum { FEED_RANDOM, FEED_ROWS, FEED_TEXT } FeedKind;
 
-/* Elements of an input that a value has, and what they may be. */
+/* Elements of an input that reach an operand, and the range that this allows. */
 typedef struct Region {
     struct Region *next;
     IndexRange range;
@@ -20,15 +20,15 @@ typedef struct Region {
 
 typedef struct {
     Val v;
-    int position;     /* among the model's inputs */
-    IndexRange range; /* of all regions */
+    int position;     /* index among the model's inputs */
+    IndexRange range; /* intersection over all regions */
     Region *region;
     FeedKind kind;
-    int entry; /* FEED_ROWS: the array, and its type */
+    int entry; /* FEED_ROWS: index of the array; `type` is its type */
     Type type;
     int64_t rows,
-        period;    /* rows of a batch; of the array (all of them in every batch if equal) */
-    int64_t shift; /* FEED_TEXT: 0 tokens, 1 targets */
+        period;    /* number of rows of a batch and of the array; if equal, every batch has all */
+    int64_t shift; /* FEED_TEXT, in bytes: 0 for tokens, 1 for targets */
 } Input;
 
 struct Feed {
@@ -39,10 +39,10 @@ struct Feed {
     int64_t seed;
     Input *input;
     int n;
-    int64_t window, text_rows; /* FEED_TEXT: tokens in a row, rows */
+    int64_t window, text_rows; /* FEED_TEXT: tokens per row, rows per batch */
 };
 
-/* That lie one behind the other in the text. */
+/* Number of windows that fit into the text one after the other. */
 static int64_t text_windows(const Feed *f)
 {
     return f->window ? (data_text_bytes(f->data) - 1) / f->window : 1;
@@ -58,8 +58,8 @@ static void add_region(Feed *f, Input *in, IndexRange range, const InputView *vi
     in->range = range_of_both(in->range, range);
 }
 
-/* The ranges of each integer input.  Targets of a loss on floats are 0 or 1, which any of them takes,
- * whatever the passes have made of the loss. */
+/* Finds the ranges of each integer input.  Float targets of a loss are 0 or 1, which every such loss takes,
+ * whatever the passes have made of it. */
 static void find_ranges(Feed *f)
 {
     typedef struct {
@@ -91,7 +91,7 @@ static void find_ranges(Feed *f)
     arena_free(&tmp);
 }
 
-/* Per value: does a node read it, or is it an output? */
+/* Per value: is it read by a node, or an output?  Allocated in a. */
 static bool *values_read(const Graph *g, Arena *a)
 {
     bool *read = NEW(a, bool, g->nvals);
@@ -107,7 +107,7 @@ static bool *values_read(const Graph *g, Arena *a)
 
 /* ---- matching arrays --------------------------------------------------- */
 
-/* Equal dimensions from `a` of x and `b` of y to the ends. */
+/* Do x from dimension a on and y from dimension b on have the same dimensions? */
 static bool same_tail(const Type *x, int a, const Type *y, int b)
 {
     if (x->rank - a != y->rank - b)
@@ -118,7 +118,7 @@ static bool same_tail(const Type *x, int a, const Type *y, int b)
     return true;
 }
 
-/* few: fewer rows than a batch has will do. */
+/* Does the array suit the input?  Sets in->rows and in->period.  few: fewer rows than a batch has suffice. */
 static bool matches(Input *in, const Type *want, bool few)
 {
     const Type *t = &in->type;
@@ -142,7 +142,7 @@ static bool matches(Input *in, const Type *want, bool few)
     return in->period >= (few ? 1 : in->rows);
 }
 
-/* Of element i of the array: rows of a batch may come in any place of it. */
+/* The range of element i of the array, whose row may have any place in a batch. */
 static IndexRange range_at(const Input *in, const Type *own, int64_t i)
 {
     int64_t at[MAX_RANK];
@@ -170,7 +170,7 @@ static bool check_value(const Input *in, const Type *own, const char *name, cons
     if (dtype_is_float(t->type.dt))
         return !isnan(tensor_f(t, k)) || fail(d, "%s: element %" PRId64 " is NaN", name, i);
     int64_t v = tensor_i(t, k);
-    if (in_range(&in->range, v)) /* which all regions take */
+    if (in_range(&in->range, v)) /* all regions take it */
         return true;
     IndexRange r = range_at(in, own, i);
     return in_range(&r, v) ||
@@ -203,7 +203,7 @@ static bool bind_array(Feed *f, int k, Diag *d)
     Tensor none;
     in->entry = data_find_in(f->data, "input", name, in->position);
     if (in->entry < 0)
-        return data_get(f->data, name, &none, d); /* lists what there is */
+        return data_get(f->data, name, &none, d); /* its message lists the names */
     in->kind = FEED_ROWS;
     TRY(data_shape(f->data, in->entry, &in->type, d));
     if (!matches(in, want, f->order == FEED_ONCE))
@@ -214,7 +214,7 @@ static bool bind_array(Feed *f, int k, Diag *d)
 
 static bool is_cut(const Input *in) { return in->kind == FEED_ROWS && in->period != in->rows; }
 
-/* NULL: there is none. */
+/* The first input whose array is cut into batches; NULL: there is none. */
 static const Input *first_cut(const Feed *f)
 {
     for (int k = 0; k < f->n; k++)
@@ -223,7 +223,8 @@ static const Input *first_cut(const Feed *f)
     return NULL;
 }
 
-/* In another order than the file's, rows that belong together are those of one number. */
+/* In any order but the file's, rows of different arrays belong together if they have the same number: then
+ * all arrays must have equally many rows in a batch. */
 static bool check_order(const Feed *f, Diag *d)
 {
     const Input *first = first_cut(f);
@@ -239,7 +240,7 @@ static bool check_order(const Feed *f, Diag *d)
     return true;
 }
 
-/* Arrays that are cut into batches go through the data together. */
+/* Arrays that are cut into batches must have equally many batches. */
 static bool check_rows(const Feed *f, Diag *d)
 {
     const Input *first = NULL;
@@ -271,7 +272,7 @@ void feed_size(const Feed *f, int64_t *rows, int64_t *batch)
     }
 }
 
-/* Rows of the data that a batch has, each as often as another. */
+/* The rows of the data that a batch consists of, each repeated equally often. */
 typedef struct {
     int64_t first, count;
 } Part;
@@ -284,7 +285,7 @@ static int64_t largest_divisor(int64_t n, int64_t most)
     return d;
 }
 
-/* Whole batches, then what is left of the rows in numbers that divide a batch. */
+/* The rows of a step of FEED_ONCE: whole batches, then the rows left over, in numbers that divide a batch. */
 static Part part_of(const Feed *f, int64_t step)
 {
     int64_t rows, batch, k = step - 1;
@@ -349,7 +350,7 @@ static bool check_text(const Feed *f, Diag *d)
     return true;
 }
 
-/* Where row `row` of a step begins: a pure function of (seed, step, row). */
+/* Offset in the text of row `row` of a step, in bytes: a pure function of (seed, step, row). */
 static int64_t text_offset(const Feed *f, int64_t step, int64_t row)
 {
     if (f->order == FEED_ONCE) {
@@ -416,8 +417,8 @@ void feed_close(Feed *f)
     arena_free(&arena);
 }
 
-/* The batch-th batch of the data: batches of an array end where it has been read `rows` times, and start
- * anew. */
+/* Copies batch number `batch` (from 1) of the data to t.  Batches follow each other through the array, which
+ * starts again at its end, also within a batch. */
 static void feed_rows(const Feed *f, const Input *in, Tensor *t, int64_t batch)
 {
     int64_t each = type_count(&in->type) / (in->period ? in->period : 1);
@@ -433,7 +434,7 @@ static void feed_rows(const Feed *f, const Input *in, Tensor *t, int64_t batch)
     }
 }
 
-/* The first element that a micro-batch has of an input's random numbers: inputs with as many rows as the
+/* Index of the first of an input's random elements that a micro-batch has: inputs with as many rows as the
  * first one are cut into micro-batches, the others are the same in all. */
 static int64_t random_first(const Feed *f, int k, int64_t micro)
 {

@@ -1,4 +1,4 @@
-/* initial.c -- values before the first step: bytes of the model, or a cast of them, zeros, or drawn by
+/* initial.c -- values before the first step: bytes of the model or a cast of them, zeros, or random values of
  * --init. */
 #include "runtime_int.h"
 #include "ir/attrs.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes in a file; the mapping is private to this call. */
+/* Copies the value's bytes from its file, which is mapped only during the call. */
 static bool from_file(const Value *v, Tensor *out, Diag *d)
 {
     FileMap m;
@@ -26,8 +26,8 @@ static bool matmul_input_first(const MatmulAttrs *at, int operand)
     return operand == 0 ? at->ta : !at->tb;
 }
 
-/* Is dimension 0 the input side, as in the right operand of a product?  The first product
- * that reads the parameter, directly or moved, decides. */
+/* Is dimension 0 of a parameter the input side, as in the right operand of a product?  The first product that
+ * reads the parameter, directly or transposed, reshaped or cast, decides. */
 static bool input_first(const Graph *g, Val param)
 {
     Val v = graph_loaded(g, param);

@@ -1,5 +1,5 @@
-/* inputs.c -- which inputs of a graph the runtime makes itself, what integer operands select from, and
- * which elements of an input they are. */
+/* inputs.c -- finds the inputs of a graph that the runtime sets itself, the valid range of an integer
+ * operand, and the elements of an input that a value has. */
 #include "runtime_int.h"
 #include "ir/attrs.h"
 #include <string.h>
@@ -122,7 +122,8 @@ static bool follow_slice(InputView *v, const SliceAttrs *at, const Type *x)
     return true;
 }
 
-/* Axes of y that are x's, from the first on as long as they are the same but for extents of 1. */
+/* Maps the leading axes of y to those of x, as long as they are equal apart from extents of 1; the others
+ * become -1. */
 static void follow_reshape(InputView *v, const Type *x, const Type *y)
 {
     int from[MAX_RANK], i = 0, j = 0;

@@ -1,7 +1,7 @@
 /* kernel_cache.c -- compiled kernels on disk.
  *
- * What is compiled is written in a private temporary folder inside the cache; rename() publishes it under its
- * keys, so that a reader sees a whole object or none. */
+ * An object is written in a private temporary folder inside the cache; rename() publishes it under its keys,
+ * so that a reader sees a complete object or none. */
 #include "kernel_cache.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -38,7 +38,7 @@ static void object_name(const KernelKey *key, const char *suffix, char out[OBJEC
     snprintf(out, OBJECT_NAME, "%s%s", key->hex, suffix);
 }
 
-/* Many keys may be one file: it is checked and opened once. */
+/* Many keys may name one file, which is checked and opened only once. */
 void *kernel_cache_object(const KernelCache *c, const KernelKey *key, const char *suffix, KernelObjects *o,
                           ObjectOpen *open, void *on)
 {
@@ -57,7 +57,7 @@ void *kernel_cache_object(const KernelCache *c, const KernelKey *key, const char
     return handle;
 }
 
-/* The object under one more name, in place of what may stand there. */
+/* Publishes the object under one more key, replacing any file of that name. */
 static bool publish(const KernelCache *c, const char *object, const KernelKey *key, const char *suffix,
                     Diag *d)
 {

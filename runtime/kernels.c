@@ -1,5 +1,5 @@
-/* kernels.c -- kernels to functions of a device: found in the cache, or printed and compiled together.  An
- * object in the cache that does not load is compiled again. */
+/* kernels.c -- from kernels to functions of a device: kernels are found in the cache, or else printed and
+ * compiled together.  If an object in the cache does not load, its kernels are compiled again. */
 #include "kernels.h"
 #include "ir/mem.h"
 #include <stdlib.h>
@@ -9,7 +9,7 @@ typedef struct {
     const Kernel *k;
     KernelKey key;
     void *fn;
-    int at; /* place in the caller's list */
+    int at; /* index in the caller's list */
 } Keyed;
 
 static int by_key(const void *a, const void *b)
@@ -17,7 +17,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const Keyed *)a)->key.hex, ((const Keyed *)b)->key.hex);
 }
 
-/* In a fixed order, so that a set of kernels is the same source whatever the schedule. */
+/* Fills q, ordered by key, so that a set of kernels gives the same source whatever the schedule. */
 static void sort_by_key(Keyed *q, const KernelTarget *t, const Kernel *const *k, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -32,7 +32,7 @@ enum { NAME = 40 };
 
 static void function_name(const KernelKey *key, char out[NAME]) { snprintf(out, NAME, "ck_%s", key->hex); }
 
-/* Functions of kernels that have none yet and whose objects are there. */
+/* Finds functions for the kernels without one; returns the number of kernels that still have none. */
 static int find(Keyed *q, int n, const KernelTarget *t, void *on, const KernelCache *c)
 {
     int missing = 0;
@@ -49,7 +49,7 @@ static int find(Keyed *q, int n, const KernelTarget *t, void *on, const KernelCa
     return missing;
 }
 
-/* One source of the kernels without a function, each once, their keys in the same order. */
+/* The source of the kernels without a function, each once; k and key receive them in the same order. */
 static char *print_missing(const Keyed *q, int n, const KernelTarget *t, const Kernel **k, KernelKey *key,
                            int *nkey)
 {

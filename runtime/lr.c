@@ -1,4 +1,4 @@
-/* lr.c -- the learning rate of a step.  Cosine: I. Loshchilov, F. Hutter, SGDR, ICLR 2017. */
+/* lr.c -- computes the learning rate of a step.  Cosine: I. Loshchilov, F. Hutter, SGDR, ICLR 2017. */
 #include "runtime.h"
 #include <math.h>
 

@@ -24,7 +24,7 @@ static bool accept(Text *s, const char *word)
     return true;
 }
 
-/* string = "'" chars "'", none of them for control: they are shown in messages */
+/* string = "'" chars "'", without control characters, as messages show it */
 static bool string(Text *s, char *buf, size_t cap)
 {
     TRY(accept(s, "'"));
@@ -109,7 +109,7 @@ static Elem element(const char *descr)
     return (Elem){0};
 }
 
-/* Column-major elements to row-major. */
+/* Copies column-major elements to row-major order, in memory of f. */
 static const uint8_t *transposed(DataFile *f, const Entry *e, const uint8_t *in, size_t size,
                                  Diag *d)
 {

@@ -14,7 +14,7 @@ enum {
     LOCAL_SIG = 0x04034b50, CENTRAL_SIG = 0x02014b50, END_SIG = 0x06054b50,
     END64_SIG = 0x06064b50, LOCATOR64_SIG = 0x07064b50,
     LOCAL_SIZE = 30, CENTRAL_SIZE = 46, END_SIZE = 22, END64_SIZE = 56, LOCATOR64_SIZE = 20,
-    EXTRA_ZIP64 = 1, EXTRA_PADDING = 0xd935, /* as Android's zipalign */
+    EXTRA_ZIP64 = 1, EXTRA_PADDING = 0xd935, /* the id that Android's zipalign uses */
     STORED = 0, DEFLATED = 8,
     DATE_1980 = 1 << 5 | 1, /* 1 January 1980: no clock in the output */
 };
@@ -38,7 +38,7 @@ typedef struct {
     uint64_t offset, size, count; /* of the central directory */
 } Directory;
 
-/* The 64-bit end record, when the locator in front of the end record names one. */
+/* Reads the 64-bit end record if the locator in front of the end record names one; false: it is damaged. */
 static bool directory64(const FileMap *m, uint64_t end, Directory *dir)
 {
     if (end < LOCATOR64_SIZE || get(m->data + end - LOCATOR64_SIZE, 4) != LOCATOR64_SIG)
@@ -67,7 +67,8 @@ static bool directory(const FileMap *m, Directory *dir)
     return false;
 }
 
-/* Fields of 32 bits that are all ones stand, in this order, in the zip64 extra record. */
+/* Replaces the fields that are all ones in 32 bits by their values from the zip64 extra record, which has
+ * them in this order. */
 static bool widen(const uint8_t *extra, uint64_t len, uint64_t *size, uint64_t *stored,
                   uint64_t *offset)
 {
@@ -91,7 +92,7 @@ static bool widen(const uint8_t *extra, uint64_t len, uint64_t *size, uint64_t *
     return true;
 }
 
-/* One entry of the directory at p; *used receives its length. */
+/* Adds the entry of the directory at p; *used: its length in bytes. */
 static bool entry(DataFile *f, const FileMap *m, const uint8_t *p, uint64_t have, uint64_t *used,
                   Diag *d)
 {
@@ -122,7 +123,7 @@ static bool entry(DataFile *f, const FileMap *m, const uint8_t *p, uint64_t have
     offset += LOCAL_SIZE + get(m->data + offset + 26, 2) + get(m->data + offset + 28, 2);
     if (!inside(offset, stored, m->size))
         return fail(d, "%s: truncated", e->where);
-    /* Deflate expands at most 1032 times: what claims more is an attack on the memory. */
+    /* Deflate expands at most 1032 times: an entry that claims more attacks the memory. */
     if (method == STORED ? size != stored : size / 1032 > stored + 64)
         return fail(d, "%s: impossible size", e->where);
     e->bytes = m->data + offset;
@@ -207,7 +208,7 @@ typedef struct {
     uint32_t crc;
 } Written;
 
-/* What local header and directory have in common: version 4.5, no flags, stored. */
+/* Writes the fields that a local header shares with its directory entry: version 4.5, no flags, stored. */
 static void put_common(Record *r, const Written *w, size_t name_len, size_t extra_len)
 {
     put(r, 45, 2);

@@ -1,6 +1,6 @@
-/* record.c -- a device that computes nothing and records what a run writes, for a program that runs elsewhere
- * (--emit cuda).  A record is two int64, an offset in the arena and a number of bytes, then the bytes; a
- * negative offset ends the inputs of a step. */
+/* record.c -- a device that computes nothing and records the bytes that a run writes, for a program that runs
+ * elsewhere (--emit cuda).  A record is two int64, an offset in the arena and a number of bytes, then the
+ * bytes; a negative offset ends the inputs of a step. */
 #include "device.h"
 #include "ir/mem.h"
 #include <errno.h>
@@ -38,7 +38,7 @@ static bool add(FILE *f, int64_t at, const void *from, int64_t bytes, Diag *d)
 static bool record_write(void *on, Space space, int64_t at, const void *from, int64_t bytes, Diag *d)
 {
     const Record *x = on;
-    (void)space; /* the device's: --emit cuda does not offload */
+    (void)space; /* always SPACE_DEVICE: --emit cuda does not offload */
     return add(is_input(x->plan, at) ? x->inputs : x->values, at, from, bytes, d);
 }
 

@@ -1,4 +1,4 @@
-/* runtime_int.h -- pieces that devices and what is above them share. */
+/* runtime_int.h -- functions shared by the devices and the runtime above them. */
 #ifndef CKC_RUNTIME_INT_H
 #define CKC_RUNTIME_INT_H
 
@@ -7,46 +7,47 @@
 /* ---- cpu/load.c ------------------------------------------------------------ */
 
 typedef struct {
-    double used, all; /* seconds of all processors since the machine started: busy, in all */
-    double own;       /* seconds of this process on them */
+    double used, all; /* seconds since boot, summed over processors: busy; busy and idle */
+    double own;       /* processor seconds of this process */
 } ProcessorTime;
 
 ProcessorTime processor_time(void);
-/* Share of all processors that others have used since then; 0 if the system does not tell. */
+/* Share of all processors that other processes have used since `from`; 0 if the system does not tell. */
 double others_since(const ProcessorTime *from);
 
 /* ---- inputs.c ---------------------------------------------------------- */
 
-/* What an integer operand selects from: indices are in [0, limit), and from -limit where
- * `negative`; ignore: one further value, where has_ignore.  limit 0: it is no index. */
+/* The valid values of an integer operand that selects: [0, limit), or [-limit, limit) if `negative`, and the
+ * value `ignore` if has_ignore.  limit 0: it is no index. */
 typedef struct {
     int64_t limit, ignore;
     bool negative, has_ignore, target;
 } IndexRange;
 IndexRange index_range(const Graph *g, const Node *n, int operand);
-/* What both take; of limit 0, which says nothing, the other. */
+/* The intersection of two ranges; one of limit 0 does not restrict the other. */
 IndexRange range_of_both(IndexRange a, IndexRange b);
-/* Does n hand indices on as they are? */
+/* Does the result of n consist of integers of its operand, unchanged? */
 bool keeps_indices(const Graph *g, const Node *n);
 
-/* Which elements of an input a value has: first + step * i, 0 <= i < size, along each of the input's axes. */
+/* The elements of an input that a value has: first + step * i, 0 <= i < size, along each input axis. */
 typedef struct {
-    int axis[MAX_RANK]; /* per axis of the value: the input's, or -1 */
+    int axis[MAX_RANK]; /* for each axis of the value the input's axis, or -1 */
     int64_t first[MAX_RANK], step[MAX_RANK], size[MAX_RANK];
 } InputView;
 InputView view_whole(const Type *t);
-/* v, of the operand of a node that keeps indices, becomes that of its result; false: it is not known. */
+/* Turns v from the view of a node's operand into that of its result, for a node that keeps_indices(); false:
+ * the view is not known. */
 bool view_follow(InputView *v, const Graph *g, const Node *n);
-/* Is the element at at[first], ..., at[rank - 1] (any along the axes before) one of v? */
+/* Does v have the element at at[first], ..., at[rank - 1], at any place along the axes before `first`? */
 bool view_has(const InputView *v, const int64_t *at, int first, int rank);
 
 /* ---- train.c ----------------------------------------------------------- */
 
-double median(double *v, int64_t n); /* which it sorts; 0 of none */
+double median(double *v, int64_t n); /* sorts v; 0 if n is 0 */
 
 /* ---- shuffle.c --------------------------------------------------------- */
 
-/* Element i of a random order of 0 .. n - 1, n < 2^62, which follows from seed and epoch. */
+/* Element i of a random permutation of 0 .. n - 1, n < 2^62, a function of seed and epoch. */
 int64_t shuffled(int64_t seed, int64_t epoch, int64_t n, int64_t i);
 
 #endif

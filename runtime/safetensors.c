@@ -1,7 +1,7 @@
 /* safetensors.c -- the safetensors format: the length of a JSON header in 8 bytes, the header
- * { name: { dtype, shape, data_offsets } }, then the tensors without gaps.  The name __metadata__ is of an
- * object of strings.  Wide elements come first, so that every tensor lies aligned to its elements; otherwise
- * in the order given. */
+ * { name: { dtype, shape, data_offsets } }, then the tensors without gaps.  The name __metadata__ stands for
+ * an object of strings.  Tensors of wide elements are written first, so that every tensor is aligned to its
+ * elements; otherwise they stay in the order given. */
 #include "data_int.h"
 #include "weights.h"
 #include "ir/json.h"
@@ -13,7 +13,7 @@ static const char METADATA[] = "__metadata__";
 
 /* ---- writing ------------------------------------------------------------------------------ */
 
-/* Numbers of the tensors in file order; free() it. */
+/* Indices of the tensors in the order of the file; to be freed by the caller. */
 static int *file_order(int n, const NamedTensor *v)
 {
     int *order = mem_new((size_t)n + 1, sizeof *order), k = 0;
@@ -49,7 +49,7 @@ static json_t *metadata(const char *const *meta)
     return o;
 }
 
-/* The header, padded with spaces to a multiple of 8 bytes; free() it. */
+/* The header, padded with spaces to a multiple of 8 bytes; to be freed by the caller. */
 static char *header(const char *const *meta, int n, const NamedTensor *v, const int *order, size_t *len)
 {
     json_t *all = json_object();
@@ -100,7 +100,7 @@ bool safetensors_write(const char *path, const char *const *meta, int n, const N
 
 enum { LENGTH = 8, HEADER_MOST = 100000000 }; /* bytes; the format's own limit */
 
-/* kind 0: not a type that is read */
+/* The element type of that name; kind 0: it cannot be read. */
 static Elem element(const char *dtype)
 {
     static const struct {
@@ -116,7 +116,7 @@ static Elem element(const char *dtype)
     return (Elem){0};
 }
 
-/* Up to n numbers from 0 on; their count, or -1: it is something else. */
+/* Reads an array of up to n numbers >= 0 and returns their count; -1: a is something else. */
 static int numbers(const json_t *a, uint64_t *v, int n)
 {
     int count = json_is_array(a) && json_array_size(a) <= (size_t)n ? (int)json_array_size(a) : -1;
@@ -129,7 +129,7 @@ static int numbers(const json_t *a, uint64_t *v, int n)
     return count;
 }
 
-/* One tensor whose bytes are among the n at p; *end: where they end. */
+/* Adds a tensor whose bytes are among the n at p; *end: offset of the end of its bytes. */
 static bool read_entry(DataFile *f, const FileMap *m, const char *name, const json_t *o, const uint8_t *p,
                        uint64_t n, uint64_t *end, Diag *d)
 {

@@ -1,8 +1,8 @@
-/* shuffle.c -- the order of an epoch: a permutation that is computed element by element, without a table.
+/* shuffle.c -- the order of rows in an epoch: a permutation computed element by element, without a table.
  *
- * A Feistel network of counter-based random rounds permutes the numbers of an even count of bits; one that
- * leaves the range goes through it again until it is back (cycle walking: J. Black, P. Rogaway, Ciphers
- * with Arbitrary Finite Domains, CT-RSA 2002).  The domain is less than four times the range. */
+ * A Feistel network of counter-based random rounds permutes the numbers of an even count of bits; a result
+ * outside the range goes through it again until it is inside (cycle walking: J. Black, P. Rogaway, Ciphers
+ * with Arbitrary Finite Domains, CT-RSA 2002).  The domain is at most four times the range. */
 #include "ir/philox.h"
 #include "runtime_int.h"
 

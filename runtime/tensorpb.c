@@ -1,6 +1,6 @@
-/* tensorpb.c -- one ONNX TensorProto in a file (onnx.proto, message TensorProto): dims, type and
- * elements, either raw or in the typed field of that type, packed or not.  Read in place from
- * the wire, so a hostile file costs no memory that it does not itself contain. */
+/* tensorpb.c -- reads a file that is one ONNX TensorProto (onnx.proto, message TensorProto): dims, type and
+ * elements, which are raw or in the typed field of that type, packed or not.  It is parsed in place, so a
+ * hostile file costs memory only in proportion to its own size. */
 #include "data_int.h"
 #include "ir/onnx/data_type.h"
 #include "ir/onnx/protobuf.h"
@@ -40,7 +40,7 @@ static bool read_proto(const Entry *e, Proto *t)
     return !w.bad;
 }
 
-/* Pass over the typed field: count its elements, and store them little-endian when out is set. */
+/* Number of elements in the typed field, which are stored little-endian in out unless that is NULL. */
 static uint64_t typed_elements(const Entry *e, const DataType *k, uint8_t *out)
 {
     int type = k->field == TENSOR_FLOAT_DATA    ? WIRE_FIXED32
@@ -60,8 +60,8 @@ static uint64_t typed_elements(const Entry *e, const DataType *k, uint8_t *out)
     return n;
 }
 
-/* Elements of less than 8 bits, each in a byte of its own, if *have bytes hold as many as the shape says;
- * *have becomes their number. */
+/* Unpacks elements of less than 8 bits to one byte each, and sets *have to their number, if the *have bytes
+ * hold as many as the shape says; otherwise returns `bytes`. */
 static const uint8_t *unpacked(DataFile *f, Entry *e, const DataType *k, const Proto *t, const uint8_t *bytes,
                                uint64_t *have, Diag *d)
 {

@@ -1,8 +1,8 @@
-/* times.c -- measured times on disk: one line per signature, hash and nanoseconds.
+/* times.c -- measured times on disk: a line with hash and nanoseconds for each signature.
  *
- * The file's name has a hash of what they are of, so times of another processor,
- * compiler or prelude are never used.  It can be deleted at any time; processes that
- * write take turns, and of two that measured one thing the last wins. */
+ * The file's name has a hash of what the times depend on, so those of another processor, compiler or prelude
+ * are never used.  The file can be deleted at any time.  Processes take turns to write it; if two measured
+ * the same signature, the last one wins. */
 #include "times.h"
 #include "ir/mem.h"
 #include <inttypes.h>
@@ -112,7 +112,8 @@ void table_open(Table *t, KernelCache *c, uint64_t of)
     free(text);
 }
 
-/* Steps come in the order of the commands: from where the last was found. */
+/* The command that starts with node `first`; NULL: there is none.  The search begins behind the command found
+ * last, as steps come in the order of the commands. */
 static const TimedCommand *find_command(const TimedCommand *c, uint32_t n, NodeId first, uint32_t *next)
 {
     for (uint32_t i = 0; i < n; i++) {

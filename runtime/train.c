@@ -1,4 +1,4 @@
-/* train.c -- the training loop: feed, step, loss. */
+/* train.c -- the training loop: feeds inputs, runs steps, checks losses. */
 #include "runtime_int.h"
 #include "ir/mem.h"
 #include <math.h>
@@ -44,7 +44,7 @@ double median(double *v, int64_t n)
     return (v[(n - 1) / 2] + v[n / 2]) / 2;
 }
 
-/* Seconds of an execution, so that all of a step take `total`. */
+/* Scales the seconds of the plan's steps, so that a training step takes `total` seconds. */
 static void scale_to(double *v, const Plan *p, double total)
 {
     double sum = 0;
@@ -54,7 +54,7 @@ static void scale_to(double *v, const Plan *p, double total)
         v[i] *= total / sum;
 }
 
-/* The update has been made from it: the weights of this step are lost. */
+/* Fails if the loss is not finite; the weights are then lost, as the step has updated them already. */
 static bool check_loss(double loss, int64_t step, Diag *d)
 {
     return isfinite(loss) ||
@@ -74,7 +74,8 @@ static bool read_scale(Executor *x, const TrainOptions *o, double *scale, Diag *
     return true;
 }
 
-/* A step whose gradients overflow in fp16 changes nothing but the scale of the loss. */
+/* Finds out whether the step was skipped: a step whose gradients overflow in fp16 only lowers the loss scale.
+ * Fails if the scale gets too small. */
 static bool watch_scale(Executor *x, const TrainOptions *o, int64_t step, TrainResult *r, bool *skipped,
                         Diag *d)
 {
@@ -96,12 +97,12 @@ typedef struct {
     const TrainOptions *o;
     TrainResult *r;
     double *seconds;         /* per step, without feeding */
-    int64_t room;            /* for so many of them, and losses */
-    int64_t micro;           /* batches of a step */
-    int64_t begun, finished; /* batches */
+    int64_t room;            /* number of steps that `seconds` and r->loss have room for */
+    int64_t micro;           /* micro-batches of a step */
+    int64_t begun, finished; /* numbers of micro-batches begun and finished */
 } Batches;
 
-/* The next batch of the data; behind the last of a step, the update of the parameters. */
+/* Begins the next micro-batch; the last one of a step also updates the parameters. */
 static bool begin_batch(Batches *b, Diag *d)
 {
     const Graph *g = exec_plan(b->x)->g;
@@ -128,7 +129,7 @@ static bool finish_step(Batches *b, int64_t i, Diag *d)
     return !looks || check_loss(b->r->loss[i], step, d);
 }
 
-/* For step i, of which nothing is known yet. */
+/* Makes room for the results of step i, and clears them. */
 static void make_room(Batches *b, int64_t i)
 {
     if (i == b->room) {
@@ -139,7 +140,7 @@ static void make_room(Batches *b, int64_t i)
     b->r->loss[i] = b->seconds[i] = 0;
 }
 
-/* The loss of a step is the mean of its batches'. */
+/* Finishes the oldest micro-batch in flight.  The loss of a step is the mean over its micro-batches. */
 static bool finish_batch(Batches *b, Diag *d)
 {
     double loss, seconds;
@@ -159,7 +160,7 @@ static bool finish_all(Batches *b, Diag *d)
     return true;
 }
 
-/* Behind a batch that was begun; *more: there are others to begin. */
+/* Called after a micro-batch was begun: pauses if it is time to; *more: there are more to begin. */
 static bool go_on(Batches *b, bool *more, Diag *d)
 {
     const TrainOptions *o = b->o;
@@ -173,7 +174,7 @@ static bool go_on(Batches *b, bool *more, Diag *d)
     return finish_all(b, d) && o->pause(o->user, step, !*more, d);
 }
 
-/* While a batch runs the next one is prepared, but where its loss decides on what follows. */
+/* The next micro-batch is prepared while one runs, unless a loss scale has to be checked after each step. */
 static bool run_steps(Batches *b, Diag *d)
 {
     const TrainOptions *o = b->o;
@@ -202,7 +203,7 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
     bool ok = all.feed && run_steps(&all, d);
     r->others = o->others ? others_since(&start) : 0;
     feed_close(random);
-    int64_t cold = r->steps > 1; /* counts only if it is alone */
+    int64_t cold = r->steps > 1; /* the first step counts only if it is the only one */
     r->median = ok ? median(all.seconds + cold, r->steps - cold) : 0;
     if (ok)
         scale_to(r->seconds, p, r->median);

@@ -1,5 +1,5 @@
-/* weights.c -- initial values of parameters and random data, drawn from the counter-based
- * generator with the hash of the name as key.
+/* weights.c -- initial values of parameters and random data, from the counter-based generator with the hash
+ * of the name as key.
  *
  * Xavier: X. Glorot, Y. Bengio, AISTATS 2010.  Kaiming: K. He et al., ICCV 2015.  Normal numbers:
  * G. Box, M. Muller, 1958, in double precision; one draw gives two. */
@@ -17,7 +17,7 @@ static int64_t name_key(const char *name)
     return (int64_t)XXH64(name, strlen(name), 0);
 }
 
-/* 53 random bits in (0, 1). */
+/* A number in (0, 1] from 53 of the random bits. */
 static double unit(uint32_t high, uint32_t low)
 {
     uint64_t bits = ((uint64_t)high << 32 | low) >> 11;

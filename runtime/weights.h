@@ -7,8 +7,8 @@
 
 /* ---- weights.c: initial values -------------------------------------------- */
 
-/* What --init says.  Values are a pure function of (seed, name, element): the same whatever else
- * is in the model, in whatever order, on any number of threads. */
+/* The initialization that --init asks for.  Values are a pure function of (seed, name, element): the same
+ * whatever else is in the model, in whatever order, on any number of threads. */
 typedef enum { INIT_NORMAL, INIT_XAVIER, INIT_KAIMING } InitKind;
 typedef struct {
     InitKind kind;
@@ -29,15 +29,15 @@ bool init_parse(const char *text, Init *init, Diag *d);
  * operand of MatMul, the weights of ConvTranspose). */
 void init_fill(Tensor *t, const Init *init, const char *name, bool input_first, int64_t seed);
 
-/* Random data where the user gives none: whole numbers in [0, limit); where limit is 0 floats N(0, 1) and
- * integers 0 or 1, as bools always are.
- * A pure function of (seed, name, element); those of the tensor count from `first`. */
+/* Fills a tensor with random data where the user gives none: whole numbers in [0, limit); if limit is 0,
+ * floats N(0, 1) and integers 0 or 1.  Bools are always 0 or 1.
+ * A pure function of (seed, name, element); the tensor's elements are numbered from `first`. */
 void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64_t first);
 
 /* ---- safetensors.c ---------------------------------------------------------- */
 
-/* Write tensors as .safetensors, atomically; names are kept.  meta: keys, each with its value behind it, and
- * NULL; or NULL: none. */
+/* Writes tensors under their names as .safetensors, atomically.  meta: NULL, or keys, each followed by its
+ * value, then NULL. */
 bool safetensors_write(const char *path, const char *const *meta, int n, const NamedTensor *v, Diag *d);
 
 #endif

@@ -4,10 +4,10 @@
 
 enum {
     COPY_BLOCK = 64 << 10, /* bytes one thread copies at a time */
-    SMALL_WORK = 8192,     /* operations: what calling a routine takes */
+    SMALL_WORK = 8192,     /* floating-point operations that take as long as calling a routine */
 };
 
-/* Rows are cut into blocks, so that one long row is copied by all threads too. */
+/* Copies rows, cut into blocks so that all threads share also one long row. */
 static void copy_rows(const CopyRows *c, const char *from, char *to)
 {
     if (c->bytes == 0)
@@ -75,7 +75,7 @@ void calls_bind(Call *c, const Launch *l, uint32_t n, char *const *base)
 
 /* ---- functions ------------------------------------------------------------------------------------- */
 
-/* Kernels that calls need as text, each once. */
+/* The kernels that calls run as text, each once. */
 typedef struct {
     const Kernel **k;
     KernelFn **fn;
@@ -99,7 +99,7 @@ bool calls_load(Call *const *c, const Launches *const *l, uint32_t n, const Kern
     for (uint32_t i = 0; i < n; i++)
         all += l[i]->nkernel;
     Texts t = {NEW(&tmp, const Kernel *, all), NEW(&tmp, KernelFn *, all), 0};
-    int **at = NEW(&tmp, int *, n + 1); /* by kernel: place in t, and 1 */
+    int **at = NEW(&tmp, int *, n + 1); /* per kernel: index in t plus 1; 0: not there */
     for (uint32_t i = 0; i < n; i++) {
         at[i] = NEW(&tmp, int, l[i]->nkernel + 1);
         collect(&t, c[i], l[i], at[i]);

@@ -1,4 +1,4 @@
-/* choice.c -- which algorithm an operation uses.
+/* choice.c -- chooses the algorithm of an operation.
  *
  * Measured (tests/bench), without and with AVX-512:
  *
@@ -21,10 +21,10 @@
  *                        time on channels-last images, 0.5 to 0.95 on others, mostly in less memory
  *   channels-last ones   as the images lie, where they are not Winograd's
  *
- * Working memory that is large against the operands would decide how small a budget can be met,
- * above all where a batch is reordered as a whole (gradients of weights).
- * Such a choice gives way to one with less; Winograd's is granted where the schedule needs as
- * much memory elsewhere.  The rule cannot follow the budget, since the algorithm decides the bits. */
+ * Workspace that is large against the operands would limit how small a budget can be met, above all where a
+ * batch is reordered as a whole (gradients of weights).  Such a choice gives way to one with less workspace;
+ * Winograd's is taken where the schedule needs as much memory elsewhere.  The rule cannot depend on the
+ * budget, since the algorithm decides the bits. */
 #include "cpu.h"
 #include "problem.h"
 #include <string.h>
@@ -36,12 +36,12 @@ enum {
     FEW_IMAGES = 2,
     TILE = 4,
     VECTOR = 16,
-    LEAST_CHANNELS = 32, /* of Winograd's algorithm and of tiles */
+    LEAST_CHANNELS = 32, /* for Winograd's algorithm and for tiles */
     FEW_CHANNELS = 128,
     LEAST_TILES = 32,
-    TILE_CHANNELS = 16, /* for which there is a tile, at least */
+    TILE_CHANNELS = 16, /* channels per tile, at most, for Winograd's algorithm */
     SMALL_WINDOW = 3,
-    WORTH_BYTES = 64 << 10 /* of workspace, less than which is not worth another way */
+    WORTH_BYTES = 64 << 10 /* less workspace than this is not worth another candidate */
 };
 
 static bool all_ones(const Ints *v)
@@ -60,7 +60,7 @@ static bool kernel_is(const Type *w, int64_t size)
     return true;
 }
 
-/* More weights than images. */
+/* Are there few images, with fewer bytes in input and output than the weights have? */
 static bool weights_prevail(const LibDesc *d, const Type *w, const Type *y)
 {
     const Type *x = problem_type(d, SRC);
@@ -68,14 +68,14 @@ static bool weights_prevail(const LibDesc *d, const Type *w, const Type *y)
            type_bytes(w) > type_bytes(x) + type_bytes(y);
 }
 
-/* One channel is read per group, and one made where the data's gradient sums over them. */
+/* Is one channel read per group and, for a gradient of data, also one made? */
 static bool is_depthwise(const LibDesc *d, const Type *w)
 {
     return d->conv.group > 1 && w->dim[1] == 1 && w->rank <= 4 &&
            (d->op != LIB_CONV_BWD_DATA || w->dim[0] == d->conv.group);
 }
 
-/* The library has a routine for such windows of channels in whole vectors. */
+/* Does the library have a routine for the window?  It has for small ones, of channels in whole vectors. */
 static bool is_small_window(const Type *w)
 {
     bool small = w->dim[0] % VECTOR == 0;
@@ -84,9 +84,9 @@ static bool is_small_window(const Type *w)
     return small;
 }
 
-/* Of products: rows of 16 bits that are no faster than f32; or rows of the second factor that are whole pages
- * apart, which the library copies only where their number is a power of two, and is half as fast otherwise
- * (768 x 3072 with AVX-512).  Packing must be worth it for the rows there are. */
+/* Is our product faster?  It is for 16 bits if the library is no faster there than in f32, and if the rows of
+ * the second factor are whole pages apart, which the library copies only if their length is a power of two,
+ * and otherwise is half as fast (768 x 3072 with AVX-512); given enough rows to be worth packing. */
 static bool own_is_faster(const LibDesc *d)
 {
     const Type *b = &d->in[1], *c = &d->out;
@@ -98,20 +98,20 @@ static bool own_is_faster(const LibDesc *d)
     return !d->matmul.tb && n * dtype_size[b->dt] % PAGE == 0 && (n & (n - 1)) != 0 && rows >= SAME_SETS_ROWS;
 }
 
-/* A window over all channels, at every position. */
+/* Does the window, of this size, see all channels and move by one, without dilation? */
 static bool is_dense(const LibDesc *d, int64_t window)
 {
     return d->conv.group == 1 && all_ones(&d->conv.strides) && all_ones(&d->conv.dilations) &&
            kernel_is(problem_type(d, WEIGHTS), window);
 }
 
-/* The library has no vectors for what it would have to copy. */
+/* Are elements of 16 bits that the library would copy one at a time, without vectors? */
 static bool is_slow_half(const LibDesc *d)
 {
     return dtype_is_half(d->in[0].dt) && onednn_vector_bytes() <= 32;
 }
 
-/* Gradients of weights by our tiles, which share copies among the window's positions. */
+/* Do our tiles suit a gradient of weights?  They share copies among the window's positions. */
 static bool suits_tiles(const LibDesc *d, const Type *w)
 {
     return onednn_has_amx() && d->in[0].dt == DT_BF16 && d->conv.group == 1 && all_ones(&d->conv.strides) &&
@@ -137,7 +137,7 @@ static DnnlChoice preferred(const LibDesc *d)
     return own ? ONEDNN_OWN : ONEDNN_BLOCKED;
 }
 
-/* Channels that Winograd's algorithm is faster with, at most. */
+/* Upper limit of the channels with which Winograd's algorithm is faster. */
 static int64_t most_channels(const LibDesc *d)
 {
     if (!dtype_is_half(d->in[0].dt) || !onednn_fast_bf16())
@@ -159,8 +159,9 @@ static bool suits_winograd(const LibDesc *d)
            tiles * TILE_CHANNELS >= high;
 }
 
-/* Bytes of the operands in f32, and half again: blocks round channels up; in 16 bits the library has copies
- * of its own besides, more with each thread.  None where all but one way is slow. */
+/* Workspace in bytes up to which a choice need not give way: the size of all tensors in f32 and half as much
+ * again, as blocks round channels up, and for 16 bits the library has copies of its own besides, more with
+ * each thread.  No limit where all ways but one are slow. */
 static int64_t own_cap(const LibDesc *d)
 {
     if (d->op == LIB_MATMUL || is_slow_half(d))
@@ -177,8 +178,8 @@ static DnnlOp *make(DnnlDesc *desc, DnnlChoice choice, Diag *d)
     return onednn_make(desc, d);
 }
 
-/* In this order, unless one needs less working memory than one in front of it that is over its cap; a
- * product of matrices is the same for any number of its rows. */
+/* Takes the first routine in this order that is within own_cap(), else the one with the least workspace.  The
+ * choice for a matrix product does not depend on the number of its rows. */
 DnnlOp *choose_routine(DnnlDesc *desc, Diag *d)
 {
     enum { PRODUCT, CONVOLUTION };
@@ -216,22 +217,22 @@ DnnlOp *choose_faster(DnnlDesc *desc, int64_t room, Diag *d)
 
 /* ---- candidates ---------------------------------------------------------------------------------- */
 
-/* Estimates: what is not measured.  The text of convolutions took 8 to 68 times as long as their routines,
- * 25 in the middle (ResNet-18, AVX-512). */
+/* Estimates of what is not measured.  The text of convolutions took 8 to 68 times as long as their routines,
+ * in the median 25 times (ResNet-18, AVX-512). */
 static const double reorder_bytes_per_ns = 10, part_ns = 2000, other_time = 1.5, text_time = 25;
 
 typedef struct {
     DnnlDesc desc;
-    const char *impl; /* of the first */
+    const char *impl; /* onednn_impl() of the first candidate */
     StepCost *cost;
     Diag *d;
 } Candidates;
 
-/* Does a routine of the library, made for a part of the result's channels, add in the order of the whole?
- * Blocks of sums of its batch-reduced products depend on how many there are. */
+/* Does a routine of the library that is made for a part of the result's channels add in the same order as the
+ * one for all?  In batch-reduced products (brgemm) the blocks of sums depend on the number of channels. */
 static bool adds_in_parts(const char *impl) { return strncmp(impl, "brg", 3) != 0; }
 
-/* Another candidate, if its workspace is at most `most` bytes: what it has. */
+/* Adds a candidate if its workspace is at most `most` bytes; returns that, or `most` if it was not added. */
 static int64_t add_candidate(Candidates *c, int64_t most, double ns)
 {
     StepCost *cost = c->cost;
@@ -247,7 +248,7 @@ static int64_t add_candidate(Candidates *c, int64_t most, double ns)
     return most;
 }
 
-/* In parts, then other algorithms. */
+/* Adds the routine in parts, then other algorithms, each with less workspace than `most`. */
 static void add_routines(Candidates *c, const DnnlDesc *desc, int64_t most)
 {
     double in = (double)type_bytes(&desc->of.in[0]) / reorder_bytes_per_ns;
@@ -275,7 +276,7 @@ void find_candidates(const DnnlDesc *desc, const DnnlOp *op, StepCost *cost, Dia
         return;
     if (desc->of.op != LIB_MATMUL || desc->choice == ONEDNN_OWN)
         add_routines(&c, desc, most);
-    if (cost->c[cost->n - 1].scratch >= WORTH_BYTES) /* the kernel's text has none */
+    if (cost->c[cost->n - 1].scratch >= WORTH_BYTES) /* the kernel's text needs none */
         cost->c[cost->n++] = (Candidate){NULL, 0, 0};
 }
 

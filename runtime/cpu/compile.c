@@ -1,9 +1,9 @@
-/* compile.c -- generated C to shared objects, by the system's C compiler.
+/* compile.c -- compiles generated C to shared objects, with the system's C compiler.
  *
  * The source is cut at kernel boundaries (lines starting with KERNEL_MARK) into a few parts that compile at
- * the same time, each behind the common prelude.  The compiler is started in a private temporary folder
- * inside the cache, without a shell and with names we gave, so that nothing of a path can be taken for an
- * option or fall apart at a blank. */
+ * the same time, each after the common prelude.  The compiler is started in a private temporary folder
+ * inside the cache, without a shell and with file names of our own, so that no part of a path can be taken
+ * for an option or be split at a blank. */
 #include "cpu.h"
 #include "ir/mem.h"
 #include "onednn.h"
@@ -20,7 +20,7 @@
 #include <xxhash.h>
 
 #define KERNEL_MARK "/* kernel "
-enum { MAX_PARTS = 8, PART_BYTES = 4 * 1024 }; /* some 0.1 s of compiling; the prelude takes 0.02 s */
+enum { MAX_PARTS = 8, PART_BYTES = 4 * 1024 }; /* a part takes some 0.1 s to compile, the prelude 0.02 s */
 
 /* No -ffast-math, ever: sums keep their order and nothing is contracted, so that a kernel
  * gives the same bits wherever it is used.  Type punning through operands is allowed
@@ -38,7 +38,7 @@ static const char *const flags[] = {"-std=gnu11",
                                     "-w"};
 enum { NFLAGS = sizeof flags / sizeof *flags };
 
-/* Of the processor's instructions those that the library may use: one setting rules both. */
+/* The flag that restricts instructions to those that the library may use, so that one setting rules both. */
 static const char *vector_flag(void)
 {
 #ifdef __x86_64__
@@ -55,7 +55,7 @@ static const char *vector_flag(void)
 #endif
 }
 
-/* May kernels multiply bf16 in pairs, or in tiles of them (attention_product.h)?  Where that is faster. */
+/* Tells kernels whether to multiply bf16 in pairs or tiles (attention_product.h), where that is faster. */
 static const char *pairs_flag(void)
 {
     return onednn_has_amx() ? "-DBF16_TILES=1" : onednn_fast_bf16() ? "-DBF16_PAIRS=1" : "-DBF16_PAIRS=0";
@@ -76,7 +76,7 @@ static bool write_part(const char *path, const char *prelude, size_t nprelude, c
 
 /* ---- identity ------------------------------------------------------------------------------------- */
 
-/* The first line that starts so. */
+/* Hashes the first line of f that starts with `start`. */
 static void hash_line(XXH3_state_t *h, FILE *f, const char *start)
 {
     char line[4096];
@@ -98,8 +98,8 @@ static void hash_prelude(XXH3_state_t *h)
     free(text);
 }
 
-/* Did it end with status 0?  Where the program has its children reaped by others (SIGCHLD is ignored) nobody
- * knows: what it was to make is looked at anyway. */
+/* Did the process end with status 0?  If the program ignores SIGCHLD, its status is lost, and we assume so:
+ * its output is checked anyway. */
 static bool ended_well(pid_t pid)
 {
     int st = 0;
@@ -109,7 +109,7 @@ static bool ended_well(pid_t pid)
     return got < 0 || (WIFEXITED(st) && WEXITSTATUS(st) == 0);
 }
 
-/* What "cc --version" says, malloc'ed; NULL: there is no compiler. */
+/* The output of "cc --version", malloc'ed; NULL: there is no compiler. */
 static char *ask_compiler(void)
 {
     char *argv[] = {"cc", "--version", NULL}, *text = NULL;
@@ -137,7 +137,7 @@ static char *ask_compiler(void)
     return NULL;
 }
 
-/* The compiler's version, which the folder remembers. */
+/* The compiler's version, which is kept in the folder; without a compiler the version kept there, or NULL. */
 static char *compiler_version(const KernelCache *c)
 {
     Diag ignored = {0};
@@ -182,7 +182,7 @@ uint64_t compiler_identity(const KernelCache *c)
 
 /* ---- compiling ------------------------------------------------------------------------------------ */
 
-/* The compiler in the folder dir, where it keeps its own temporary files, too. */
+/* Starts the compiler in the folder dir, where it also keeps its temporary files. */
 static bool start(char *const argv[], const char *dir, const char *log, pid_t *pid, Diag *d)
 {
     size_t n = 0, kept = 0;
@@ -205,7 +205,7 @@ static bool start(char *const argv[], const char *dir, const char *log, pid_t *p
     return e == 0 || fail_status(d, EXIT_DEVICE, "cannot run the C compiler %s: %s", argv[0], strerror(e));
 }
 
-/* The first error, or the first line if no line says that it is one. */
+/* The first line of f with the word "error", or the first line if there is none. */
 static void first_error(FILE *f, char *line, int size)
 {
     char next[1024];
@@ -280,7 +280,8 @@ static bool link_parts(const char *dir, int parts, Diag *d)
     return finish(pid, dir, "link.log", d);
 }
 
-/* Cut [body, end) into about equal parts at kernel marks. */
+/* Writes the kernels of source, cut at their marks into about equal parts, to files; returns the number of
+ * parts, or -1. */
 static int write_parts(const char *dir, const char *source, Diag *d)
 {
     const char *body = strstr(source, "\n" KERNEL_MARK);
@@ -288,7 +289,7 @@ static int write_parts(const char *dir, const char *source, Diag *d)
     const char *at = source + nprelude;
     size_t total = strlen(at);
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t want = total / PART_BYTES + 1, most = cpus < 1 ? 1 : 2 * (size_t)cpus; /* unlike long */
+    size_t want = total / PART_BYTES + 1, most = cpus < 1 ? 1 : 2 * (size_t)cpus; /* kernels differ in time */
     want = want < most ? want : most;
     want = want < MAX_PARTS ? want : MAX_PARTS;
     int parts = 0;

@@ -2,8 +2,7 @@
  *
  * Everything that can fail or allocate happens in cpu_open: kernels are printed as one source, compiled
  * and loaded; library routines are made, one per distinct description; operand pointers are fixed.  A
- * step of training then is one walk over the array: in the order of issue, which is right whatever the
- * lanes. */
+ * training step is then one pass over the array in the order of issue, which respects all waits of lanes. */
 #include "runtime/device.h"
 #include "cpu.h"
 #include <inttypes.h>
@@ -12,14 +11,14 @@
 typedef struct {
     const Plan *plan;
     Arena arena;      /* tables */
-    char *memory[SPACES]; /* what a device would offload is here, too; NULL: nothing */
+    char *memory[SPACES]; /* includes the space to which a GPU would offload; NULL: not used */
     int64_t bytes[SPACES];
-    Call *call;       /* as the launches of a Program */
-    uint32_t *first;  /* per step, and one more: of its calls */
+    Call *call;       /* one for each launch of the Program */
+    uint32_t *first;  /* per step, and one more: index of its first call */
     uint32_t updates[3];
     KernelObjects objects; /* compiled kernels */
-    DnnlOp **lib;   /* distinct */
-    DnnlDesc *desc; /* of lib */
+    DnnlOp **lib;   /* the distinct routines */
+    DnnlDesc *desc; /* their descriptions */
     uint32_t nlib, clib, cdesc;
     const DeadRange *dead; /* check mode */
     uint32_t ndead;
@@ -51,7 +50,7 @@ static bool has_scratch(const Step *s, const Command *of, int64_t bytes, Diag *d
                        node_def(command_node(of))->name, bytes, s->scratch);
 }
 
-/* Another routine, or the kernel's text, would give other bits. */
+/* Fails, as another routine or the kernel's text would give other bits. */
 static bool no_routine(uint32_t s, const Step *step, const Command *of, Diag *d)
 {
     DnnlDesc desc;
@@ -62,8 +61,8 @@ static bool no_routine(uint32_t s, const Step *step, const Command *of, Diag *d)
                        known ? "for it here" : "on this device");
 }
 
-/* The choice for a stage: of a loop, one of a list that has one for each stage which names a routine.  Not
- * there: none. */
+/* Parses the choice for a stage: `list` itself or, in a loop, one of its items, of which there is one for
+ * each stage that names a routine; *text: the stage runs as text.  False: there is no such choice. */
 static bool choice_of(const Command *c, int stage, const char *list, DnnlDesc *desc, bool *text)
 {
     char one[16];
@@ -81,7 +80,8 @@ static bool choice_of(const Command *c, int stage, const char *list, DnnlDesc *d
     return *text || onednn_choice_parse(desc, one);
 }
 
-/* The products of all blocks but the last are alike, and have the schedule's routine. */
+/* Binds the routines of a step's launches.  The products of all blocks but the last have the same
+ * description; they must have the schedule's routine. */
 static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Arena *tmp, Diag *d)
 {
     const Step *step = &x->plan->step[s];
@@ -100,7 +100,7 @@ static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Arena *tmp, Dia
         x->call[i].lib = share_lib(x, &desc, d);
         if (d->failed || (!x->call[i].lib && !bound[l->stage]))
             return d->failed ? false : no_routine(s, step, of, d);
-        any = bound[l->stage] = true; /* another block's may have none, in planning as here */
+        any = bound[l->stage] = true; /* the last block may have no routine, in planning as here */
         int64_t bytes = x->call[i].lib ? onednn_scratch_bytes(x->call[i].lib) : 0;
         most = bytes > most ? bytes : most;
     }
@@ -108,7 +108,7 @@ static bool bind_routines(Cpu *x, uint32_t s, const Program *pr, Arena *tmp, Dia
            has_scratch(step, of, command_workspace_bytes(of) + most, d);
 }
 
-/* In how many parts a routine runs changes no bit. */
+/* Do two choices give the same bits?  The number of parts makes no difference. */
 static bool same_bits(const char *a, const char *b)
 {
     DnnlDesc x = {0}, y = {0};
@@ -132,7 +132,7 @@ static bool check_recomputed(const Plan *p, Arena *tmp, Diag *d)
     return true;
 }
 
-/* Kernels without a library routine are printed and compiled together. */
+/* Makes the calls of all launches; kernels without a library routine are printed and compiled together. */
 static bool prepare(Cpu *x, const ExecOptions *opt, Arena *tmp, Diag *d)
 {
     const Plan *p = x->plan;
@@ -198,7 +198,7 @@ static bool run_step(const Cpu *x, uint32_t s, Diag *d)
     return calls_run(x->call + x->first[s], x->first[s + 1] - x->first[s], d);
 }
 
-/* Into seconds, per step: the least time so far, 0 = none yet. */
+/* Runs the steps [from, to); seconds: NULL, or per step the least time so far (0: none), which is updated. */
 static bool run_timed(Cpu *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
 {
     double last = clock_seconds();
@@ -212,7 +212,7 @@ static bool run_timed(Cpu *x, uint32_t from, uint32_t to, double *seconds, Diag 
     return true;
 }
 
-/* Scratch holds nothing before a step, dead values nothing after it. */
+/* Runs the steps [from, to), filling scratch with NaNs before a step and the dead ranges after it. */
 static bool run_checked(Cpu *x, uint32_t from, uint32_t to, Diag *d)
 {
     uint32_t next = 0;
@@ -244,7 +244,7 @@ static bool cpu_run(void *device, bool rest, double *seconds, Diag *d)
 
 static char *cpu_map(void *device, Space space) { return ((Cpu *)device)->memory[space]; }
 
-/* As the library's routines with AVX-512 are as fast as in blocks. */
+/* With AVX-512 the library is as fast on channels-last images as on blocked ones. */
 static int cpu_channels_last(void) { return onednn_vector_bytes() >= 64; }
 
 const DeviceOps cpu_device = {.name = "cpu", .threads = true, .channels_last = cpu_channels_last,

@@ -1,11 +1,12 @@
-/* depthwise.c -- depthwise convolutions; those of images and data: depthwise_planes.c.
+/* depthwise.c -- gradients of the weights of depthwise convolutions; the convolutions themselves and
+ * gradients of data are in depthwise_planes.c.
  *
- * Gradients of the weights: of channel c and tap t the sum over
- * images and positions p of result's gradient[c][p] * image[c][p * stride + t * dilation - pad].
+ * The gradient of the weight of channel c and tap t is the sum over images and positions p of
+ * result's gradient[c][p] * image[c][p * stride + t * dilation - pad].
  *
- * Of a channel a band of rows lies in scratch.  There each tap is an offset, so that a few taps are summed at
- * once in LANES sums each, over the band's positions; bands are added up, at the end the lanes.  Where images
- * are channels-last, the lanes are channels: a position has a `unit` of them. */
+ * A band of rows of a channel lies in scratch.  There each tap is an offset, so that a few taps are summed at
+ * once in LANES sums each, over the band's positions; the sums of bands are added up, and at the end the
+ * lanes.  If images are channels-last, the lanes are channels: a position has `unit` of them. */
 #include "depthwise.h"
 #include "element.h"
 #include "pack.h"
@@ -15,7 +16,7 @@
 
 enum { LANES = 16, TAPS = 5 /* at once */, BAND = 16 /* rows */, BAND_LAST = 8 };
 
-/* Compiled as panels are (product.c). */
+/* Adds up TAPS taps over a band; compiled as panels are (panel.c). */
 #define ADD_TAPS(name, isa, width)                                                                           \
     typedef float name##_v __attribute__((vector_size(4 * width), aligned(4)));                              \
     __attribute__((no_sanitize("address", "undefined"))) isa static void name(                               \
@@ -52,7 +53,7 @@ static int64_t window(const Axis *a) { return (a->taps - 1) * a->dilation + 1; }
 bool depthwise_describe(Depthwise *d, const Problem *q, int vector, int threads)
 {
     const Layout *x = &q->slot[SRC], *w = &q->slot[WEIGHTS], *y = &q->slot[DST];
-    int flat = x->rank == 3, row = 2 - flat, column = 3 - flat; /* of the image; in weights one behind */
+    int flat = x->rank == 3, row = 2 - flat, column = 3 - flat; /* dimensions of the image; weights: + 1 */
     if (x->rank > 4 || w->rank != x->rank + 1 || w->dim[2] != 1 || w->dim[0] != x->dim[1])
         return false;
     *d = (Depthwise){.of_planes = q->op != LIB_CONV_BWD_WEIGHTS};
@@ -94,8 +95,8 @@ int64_t depthwise_floats(const Depthwise *d)
     return round_up((band_rows(d) * d->row + d->band * d->columns) * d->unit + d->taps * LANES, LANES);
 }
 
-/* n positions, `every` apart there, of a channel or, behind each other, of so many channels:
- * lanes without one are summed as they are, and not stored. */
+/* Copies n positions, which are `every` apart in memory, of one channel or of `channels` adjacent ones.
+ * Lanes without a channel keep their contents: they are summed, but not stored. */
 static void copy_positions(const Depthwise *d, const char *base, int64_t from, int64_t every, int64_t n,
                            int64_t channels, float *to)
 {
@@ -105,7 +106,7 @@ static void copy_positions(const Depthwise *d, const char *base, int64_t from, i
         elements_load(d->in, base, from + i * every, 1, channels, to + i * d->unit);
 }
 
-/* Rows of the image with its padding from `first` on. */
+/* Copies rows of the padded image from `first` on. */
 static void copy_image(const Depthwise *d, const char *base, int64_t at, int64_t first, int64_t rows,
                        int64_t channels, float *to)
 {
@@ -159,7 +160,7 @@ static void store(const Depthwise *d, char *base, int64_t i, float sum, bool add
     element_store(d->out, base, i, add ? element_load(d->out, base, i) + sum : sum);
 }
 
-/* The sums of tap t: of so many channels, or of one in all lanes. */
+/* Stores the sums of tap t: one per channel in each lane, or of a single channel spread over all lanes. */
 static void store_tap(const Depthwise *d, char *base, int64_t channel, int64_t channels, int64_t t,
                       float *lane, bool add)
 {

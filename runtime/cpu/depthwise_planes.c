@@ -1,10 +1,9 @@
-/* depthwise_planes.c -- depthwise convolutions and the gradients of their data, on images whose rows lie
- * together: of each channel of an image every position is the sum of a few taps.
+/* depthwise_planes.c -- depthwise convolutions and the gradients of their data, on images whose columns are
+ * adjacent: every position of a plane (a channel of an image) is the sum of a few taps.
  *
- * A band of the plane that is read lies in scratch, in f32, with zeros around it.  There each tap is an
- * offset from the position that is made, so that a few vectors of a few rows are summed in registers, tap by
- * tap.  What a gradient of a convolution with strides makes is cut into phases, each of which has taps of its
- * own. */
+ * A band of the input plane lies in scratch, in f32, with zeros around it.  There each tap is an offset from
+ * the output position, so that a few vectors of a few rows are summed in registers, tap by tap.  The output
+ * of a gradient of a convolution with strides is cut into phases, each of which has its own taps. */
 #include "depthwise.h"
 #include "element.h"
 #include "pack.h"
@@ -13,7 +12,7 @@
 
 enum { LANES = 8, MOST_ROWS = 8, MOST_TAPS = 256, MOST_PHASES = 16, BAND_FLOATS = 8192 };
 
-/* Compiled as panels are (product.c). */
+/* Sums taps for some rows and vectors of each; compiled as panels are (panel.c). */
 #define SUM_TAPS(name, isa, rows, vectors)                                                                   \
     __attribute__((no_sanitize("address", "undefined"))) isa static void name(                               \
         const float *x, int64_t x_row, const int64_t *offset, const float *weight, int64_t taps, float *y,   \
@@ -110,7 +109,7 @@ bool planes_describe(Planes *p, const Problem *q, int vector, int threads)
     return true;
 }
 
-/* Rows of what is read that so many of a phase need, and those that a block of rows has behind them. */
+/* Number of input rows that `rows` rows of a phase need. */
 static int64_t rows_read(const Planes *p, int64_t rows) { return (rows + p->y.reach) * p->y.stride; }
 
 static int64_t rows_made(const Planes *p) { return p->band == 1 ? 1 : round_up(p->band, MOST_ROWS); }
@@ -127,13 +126,13 @@ int64_t planes_floats(const Planes *p)
 
 /* ---- running --------------------------------------------------------------------------------------- */
 
-/* Where the taps of each phase lie from the position that is made, and among the weights of a channel. */
+/* The taps of each phase: offsets in scratch from the output position, and in the weights of a channel. */
 typedef struct {
-    int64_t first[MOST_PHASES + 1]; /* of a phase */
+    int64_t first[MOST_PHASES + 1]; /* index of the first tap of each phase, and the number of all */
     int64_t offset[MOST_TAPS], weight[MOST_TAPS];
 } Taps;
 
-/* Positions, along one dimension; false: the tap is none of this phase. */
+/* Sets *offset to a tap's offset in positions along one dimension; false: the tap is not of this phase. */
 static bool tap_offset(const PlaneAxis *a, bool gradient, int64_t phase, int64_t tap, int64_t *offset)
 {
     *offset = tap * a->dilation;
@@ -160,13 +159,13 @@ static void find_taps(const Planes *p, Taps *t)
     }
 }
 
-/* Rows from `first` on, which counts the zeros in front; those beside them are there. */
+/* Copies input rows from `first` on, numbered with the zeros in front; the zeros beside the rows are set. */
 static void copy_rows(const Planes *p, const char *plane, int64_t first, int64_t rows, float *to)
 {
     const PlaneAxis *x = &p->x;
     for (int64_t s = 0; s < x->stride; s++) {
         int64_t zeros = s < x->pad ? ceil_div(x->pad - s, x->stride) : 0;
-        int64_t column = s + zeros * x->stride - x->pad; /* the first inside */
+        int64_t column = s + zeros * x->stride - x->pad; /* the first inside the plane */
         int64_t n = column < x->read ? ceil_div(x->read - column, x->stride) : 0;
         float *at = to + s * p->phase + zeros;
         n = least(n, p->phase - zeros);
@@ -181,7 +180,7 @@ static void copy_rows(const Planes *p, const char *plane, int64_t first, int64_t
 static void sum_band(const Planes *p, const float *x, const int64_t *offset, const float *weight,
                      int64_t taps, int64_t rows, float bias, float *y)
 {
-    bool single = p->band == 1; /* then all rows of a block are that one */
+    bool single = p->band == 1; /* then all rows of a block are the same row */
     int64_t x_row = single ? 0 : p->row * p->y.stride, y_row = single ? 0 : p->columns;
     for (int64_t j = 0, left; j < p->columns; j = p->columns - left * LANES) {
         left = (p->columns - j) / LANES;
@@ -192,7 +191,7 @@ static void sum_band(const Planes *p, const float *x, const int64_t *offset, con
     }
 }
 
-/* Rows of a phase, from `first` of them on. */
+/* Stores rows of a phase, from its row `first` on. */
 static void store_rows(const Planes *p, char *plane, int64_t phase, int64_t first, int64_t rows,
                        const float *y)
 {

@@ -1,4 +1,4 @@
-/* element.h -- numbers of 16 and 32 bits, which are computed with in f32. */
+/* element.h -- loads and stores elements of 16 and 32 bits, with which we compute in f32. */
 #ifndef CKC_ELEMENT_H
 #define CKC_ELEMENT_H
 
@@ -25,7 +25,7 @@ static inline void element_store(DType dt, void *at, int64_t i, float x)
         ((uint16_t *)at)[i] = dt == DT_BF16 ? bf16_store(x) : f16_store(x);
 }
 
-/* n elements from one on, `every` apart there. */
+/* Loads n elements that are `every` apart in memory, beginning with element `from`. */
 static inline void elements_load(DType dt, const void *at, int64_t from, int64_t every, int64_t n, float *to)
 {
     const float *f = (const float *)at + from;

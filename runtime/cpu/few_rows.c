@@ -1,9 +1,10 @@
 /* few_rows.c -- products of so few rows that packing the other factor would cost more than multiplying it:
- * it is read as it lies.
+ * it is read in place.
  *
- * Of a matrix, row by row of the result.  Of an image (the convolution at the end of a network, with an
- * output or three; the gradient of the data of one with as few inputs), line by line of positions: each term
- * is a stretch of a line of the image, times one number for each row. */
+ * If the other factor is a matrix, the result is computed row by row.  If it is an image (the last
+ * convolution of a network, with one to three outputs; the data gradient of one with as few inputs), the
+ * result is computed line by line of positions: each term is a stretch of a line of the image times one
+ * number for each row. */
 #include "product_int.h"
 
 #include <string.h>
@@ -18,7 +19,7 @@ enum {
 
 static bool one_digit(const int64_t extent[DIGITS]) { return extent[DIGITS - 1] == digits_count(extent); }
 
-/* All of both factors in one digit, b's columns or terms dense. */
+/* Are lanes and terms of b, and terms of a, of one digit, with b's lanes or terms adjacent in memory? */
 static bool has_matrix(const Product *p)
 {
     const Factor *b = &p->fb;
@@ -46,7 +47,7 @@ static float dot_of(const float *a, int64_t step, const float *b, int64_t n)
     return (all[0] + all[1]) + (all[2] + all[3]) + rest;
 }
 
-/* sum[j] += a * b[j] for n columns, of which sum has room for a multiple of 4. */
+/* sum[j] += a * b[j] for n columns; sum has room for n rounded up to a multiple of 4. */
 static void add_row(Four *sum, float a, const float *b, int64_t n)
 {
     int64_t j = 0;
@@ -56,7 +57,7 @@ static void add_row(Four *sum, float a, const float *b, int64_t n)
         sum[j / 4][j % 4] += a * b[j];
 }
 
-/* Columns [column, column + n) of a row, n at most LINE. */
+/* Computes n columns of a row of the result, n at most LINE; b and c are at the first one. */
 static void run_row(const Product *p, const float *a, const float *b, float *c, int64_t n, bool add)
 {
     const int last = DIGITS - 1;
@@ -81,7 +82,7 @@ static void run_matrix(const Product *p, const Member *m, int64_t column, int64_
 
 /* ---- images --------------------------------------------------------------------------------------- */
 
-/* Of a convolution or its gradient of the data, in which columns along a line are neighbours in the image. */
+/* Is it a convolution or a data gradient in which adjacent columns of a line are adjacent in the image? */
 static bool has_lines(const Product *p)
 {
     const Factor *b = &p->fb;
@@ -95,13 +96,14 @@ static bool has_lines(const Product *p)
 typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float Sums[FEW_ROWS][LINE];
 
-/* A position of the window: a's first row and channel, b's first channel at the first column, and steps. */
+/* A position of the window: addresses of a's first row and channel and of b's first channel at the first
+ * column; strides; number of channels. */
 typedef struct {
     const float *a, *b;
     int64_t a_row, a_channel, b_channel, channels;
 } Stretch;
 
-/* Of all channels, columns [j, j + 8 * vectors).  Compiled as panels are. */
+/* Adds the products of all channels to columns [j, j + LANES * vectors); compiled as panels are (panel.c). */
 typedef void AddFn(const Stretch *s, int64_t j, Sums sum);
 #define ADD(name, isa, rows, vectors)                                                                        \
     __attribute__((no_sanitize("address", "undefined"))) isa static void name(const Stretch *s, int64_t j,   \
@@ -136,7 +138,7 @@ ADD_ALL(_avx2, __attribute__((target("avx2,fma"))))
 #define add_avx2 add_any
 #endif
 
-/* Columns [from, to). */
+/* Adds the products of all channels to columns [from, to). */
 static void add_stretch(AddFn *const add[2], int64_t rows, const Stretch *s, int64_t from, int64_t to,
                         Sums sum)
 {
@@ -151,8 +153,8 @@ static void add_stretch(AddFn *const add[2], int64_t rows, const Stretch *s, int
                 sum[r][k] += s->a[r * s->a_row + c * s->a_channel] * s->b[c * s->b_channel + k];
 }
 
-/* Of a term's digits [1, WINDOW], all but the last, where the line at these positions reads: false where that
- * is outside. */
+/* Sets *at to the offset of the line of the image that is read at these positions and taps, in all dimensions
+ * but the last; false: it is outside the image. */
 static bool line_of(const Factor *f, const int64_t position[WINDOW], const int64_t tap[WINDOW], int64_t *at)
 {
     *at = 0;
@@ -165,7 +167,7 @@ static bool line_of(const Factor *f, const int64_t position[WINDOW], const int64
     return true;
 }
 
-/* Of factor a, whose digits may be fewer than those of factor b. */
+/* Offset of a term in factor a, whose digits may be fewer than those of factor b. */
 static int64_t term_at(const Factor *f, int64_t term)
 {
     int64_t at = 0;
@@ -174,7 +176,7 @@ static int64_t term_at(const Factor *f, int64_t term)
     return at;
 }
 
-/* n columns from these positions on, along a line: the sums of all terms. */
+/* Computes the sums of all terms for n columns along a line, from these positions on. */
 static void sum_line(const Product *p, const Member *m, const int64_t position[WINDOW], int64_t n, Sums sum)
 {
     const int last = WINDOW - 1;
@@ -211,7 +213,7 @@ static void run_line(const Product *p, const Member *m, int64_t column, int64_t 
     }
 }
 
-/* ---- either --------------------------------------------------------------------------------------- */
+/* ---- matrices and images -------------------------------------------------------------------------- */
 
 bool few_rows_fit(const Product *p)
 {

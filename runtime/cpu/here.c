@@ -1,4 +1,4 @@
-/* here.c -- this machine as a device. */
+/* here.c -- describes this machine as a device. */
 #include "cpu.h"
 #include "onednn.h"
 #include "panel.h"

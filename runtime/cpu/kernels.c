@@ -1,4 +1,4 @@
-/* kernels.c -- kernels as functions of this processor. */
+/* kernels.c -- loads kernels as functions of this processor. */
 #include "cpu.h"
 #include "ir/mem.h"
 #include "codegen/codegen.h"

@@ -1,4 +1,4 @@
-/* load.c -- how busy other processes, and other machines of the same host, keep the processors. */
+/* load.c -- measures how busy other processes, and other machines of the host, keep the processors. */
 #include "runtime/runtime_int.h"
 #include <stdio.h>
 #include <time.h>

@@ -1,16 +1,16 @@
-/* measure.c -- how long a kernel takes, alone.
+/* measure.c -- measures the time of a kernel, alone.
  *
- * In a step a kernel finds some operands in the caches and others not, and that can change
- * its time several times over.  So no run uses the memory of another, but where a pool that is
- * larger than the caches begins again, and operands that will be cached are read just before the
- * clock starts.  The time is the median of a few runs. */
+ * In a step a kernel finds some operands in the caches and others not, which can change its time several
+ * times over.  So each run uses fresh memory, until a pool that is larger than the caches starts again, and
+ * operands that are cached in the step are read just before the clock starts.  The time is the median of a
+ * few runs. */
 #include "cpu.h"
 #include "ir/philox.h"
 
 enum { MIN_RUNS = 3, MAX_RUNS = 25, DEFAULT_CACHE = 32 << 20 };
-static const double enough = 0.01, once = 0.05; /* seconds of runs; of one that is enough */
+static const double enough = 0.01, once = 0.05; /* seconds of all runs; of a first run that suffices */
 
-/* From sysfs: CPUID, which sysconf asks, tells a virtual machine about the whole socket. */
+/* Read from sysfs: sysconf asks CPUID, which on a virtual machine tells the cache of the whole socket. */
 int64_t cache_bytes(void)
 {
     FILE *f = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
@@ -30,7 +30,7 @@ int64_t measure_bytes(const MeasureOperand *o, int n, int64_t scratch)
     return sum;
 }
 
-/* In (-1, 1), without a pattern that branches could be predicted from. */
+/* Number i of a sequence in [-1, 1] without a pattern that branch prediction could learn. */
 static float scrambled(int64_t i)
 {
     uint32_t h = (uint32_t)i * 0x9E3779B9u;
@@ -84,7 +84,7 @@ static char *take(Pool *p, int64_t bytes)
     return at;
 }
 
-/* The next places for operands and workspace. */
+/* Binds operands and workspace to the next part of the window. */
 static void place(Pool *p, const Subject *s, char **base)
 {
     if (p->next + measure_bytes(s->o, s->n, s->workspace) > p->window)
@@ -130,7 +130,7 @@ static bool median_run(Pool *p, const Subject *s, char **base, double *seconds, 
 {
     double t[MAX_RUNS], sum = 0, first;
     int runs = 0;
-    TRY(timed_run(p, s, base, &first, d)); /* pages in the code */
+    TRY(timed_run(p, s, base, &first, d)); /* warm-up: pages in the code */
     if (first >= once) {
         *seconds = first;
         return true;

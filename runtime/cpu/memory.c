@@ -1,12 +1,12 @@
-/* memory.c -- how much memory this process may have: the least of what the machine, its control
- * groups and its own limit on addresses leave. */
+/* memory.c -- how much memory this process may have: the minimum over the machine, its control groups and its
+ * own limit of address space. */
 #include "cpu.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/resource.h>
 
-/* The number behind a key such as "MemTotal:" in a file of lines; -1: there is none. */
+/* The number after a key such as "MemTotal:" at the start of a line; -1: there is none. */
 static int64_t number_of(const char *path, const char *key)
 {
     FILE *f = fopen(path, "r");
@@ -22,7 +22,7 @@ static int64_t number_of(const char *path, const char *key)
 }
 
 typedef struct {
-    const char *root, *limit, *used, *cached; /* version 2 and 1 of the interface */
+    const char *root, *limit, *used, *cached; /* names of files and keys, in version 2 or 1 */
 } Interface;
 
 static const Interface v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
@@ -38,7 +38,7 @@ static int64_t group_number(const Interface *v, const char *group, const char *n
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* What one group allows, or, of that, what is left: files it has read can be given up. */
+/* Bytes that one group may use or, with `left`, still has: cached files count as free. */
 static int64_t group_bytes(const Interface *v, const char *group, bool left)
 {
     int64_t limit = group_number(v, group, v->limit, ""), used;
@@ -50,7 +50,8 @@ static int64_t group_bytes(const Interface *v, const char *group, bool left)
     return limit > used ? limit - used : 0;
 }
 
-/* The groups of this process up to the root; in a container only the root's own files are seen. */
+/* The minimum of group_bytes() over the groups of this process up to the root; in a container only the files
+ * of the root are visible. */
 static int64_t groups_bytes(bool left)
 {
     FILE *f = fopen("/proc/self/cgroup", "r");

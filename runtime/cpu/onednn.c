@@ -6,8 +6,8 @@
  *
  *     scratch = [ reordered operand ]... [ reordered result ] [ working memory, shared by all ]
  *
- * A convolution in such layouts, forward or of the data, goes through the batch a block at a time,
- * so that the region holds the images of one block; weights are reordered once.
+ * A convolution with reordered images, forward or of the data, processes the batch a block at a time, so that
+ * the region holds the images of one block; weights are reordered once.
  *
  * The 2.x and 3.x interfaces differ in memory descriptors (values against handles) and in how a
  * primitive is described; both differences are in the section "versions". */
@@ -183,20 +183,20 @@ typedef struct {
     int operand;          /* number among the inputs; -1: the result */
     dnnl_memory_t outside, inside; /* the same object when there is no reorder */
     dnnl_primitive_t reorder;
-    int64_t offset;       /* of `inside` in the scratch */
-    int64_t image_bytes;  /* outside; 0: the same for all blocks */
-    int64_t part_bytes;   /* likewise from a part to the next */
+    int64_t offset;       /* of `inside` in the scratch, in bytes */
+    int64_t image_bytes;  /* from one image to the next outside; 0: all blocks use the same */
+    int64_t part_bytes;   /* from one part to the next outside; 0: all parts use the same */
 } Slot;
 
 struct DnnlOp {
-    Product *own; /* instead of all else */
+    Product *own; /* our own routine; the library is then used for reorders alone */
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_t primitive;
     Slot slot[SLOTS];
     dnnl_memory_t work; /* working memory of the primitive */
     int64_t added;
-    int64_t batch, images; /* in all, and of a block */
+    int64_t batch, images; /* number of images in all, and of a block */
     int64_t parts;
     int64_t work_offset, scratch_bytes;
     char impl[64];
@@ -219,14 +219,14 @@ bool onednn_fast_bf16(void)
 #endif
 }
 
-/* Convolutions reorder their tensors anyway: they compute in f32 where the library's instructions for 16 bits
- * are no faster. */
+/* Is a convolution in 16 bits computed in f32?  It is if the library's instructions for 16 bits are no
+ * faster, as it reorders its tensors anyway. */
 static bool widens(const Problem *p)
 {
     return p->op != LIB_MATMUL && dtype_is_half(p->slot[SRC].dt) && !onednn_fast_bf16();
 }
 
-/* Dimensions behind each other, in the order of their numbers or with the channels behind the places. */
+/* Sets the strides of a dense layout, with dimensions in order or with the channels last. */
 static void pack_layout(Layout *l, bool channels_last)
 {
     int64_t stride = channels_last ? l->dim[1] : 1;
@@ -237,7 +237,7 @@ static void pack_layout(Layout *l, bool channels_last)
     }
 }
 
-/* The tensor as the routine has it. */
+/* The layout of a tensor as the routine uses it. */
 static Layout inside(const Problem *p, int slot)
 {
     Layout l = p->slot[slot];
@@ -253,14 +253,15 @@ static dnnl_alg_kind_t algorithm(const Problem *p)
     return p->choice == ONEDNN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
 }
 
-/* Which layouts are left to the library. */
+/* Is the layout of the tensor left to the library? */
 static bool layout_any(const Problem *p, int slot)
 {
     bool product = p->op == LIB_MATMUL, plain = p->choice == ONEDNN_PLAIN;
     return slot == WEIGHTS ? !(product && plain) : slot != BIAS && !product && !plain;
 }
 
-/* Of the forward operation, which has its weights in the type of its source: their gradient may be wider. */
+/* The description of the forward operation, whose weights have the type of its source, while their gradient
+ * may be wider; NULL: there is no such routine. */
 static dnnl_primitive_desc_t describe_forward(const Problem *p, MdRef md[SLOTS], dnnl_primitive_attr_t attr,
                                               dnnl_engine_t engine)
 {
@@ -307,7 +308,7 @@ static MdRef wanted(dnnl_primitive_desc_t pd, const Problem *p, int slot)
     return dnnl_primitive_desc_query_md(pd, what, slot == BIAS ? 1 : 0);
 }
 
-/* Reserve part of the scratch. */
+/* Reserves a part of the scratch and returns its offset in bytes. */
 static int64_t reserve(DnnlOp *op, size_t bytes)
 {
     int64_t at = op->scratch_bytes;
@@ -322,7 +323,7 @@ static bool make_reorder(DnnlOp *op, Slot *s, MdRef plain, MdRef inner, dnnl_pri
     if (dnnl_reorder_primitive_desc_create(&pd, in ? plain : inner, op->engine,
                                            in ? inner : plain, op->engine, attr))
         return false;
-    /* The reorders of the library need no working memory; one that does is not used. */
+    /* The library's reorders need no working memory; a reorder that did would not be used. */
     bool ok = dnnl_memory_desc_get_size(
                   dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0)) == 0 &&
               !dnnl_primitive_create(&s->reorder, pd);
@@ -343,7 +344,7 @@ static bool make_slot(DnnlOp *op, Slot *s, MdRef plain, MdRef inner, dnnl_primit
            make_reorder(op, s, plain, inner, attr);
 }
 
-/* Arguments of the slots, by operation, and their operands. */
+/* Sets the arguments, operands and strides of the slots. */
 static void name_slots(DnnlOp *op, const Problem *p)
 {
     static const int arg[][SLOTS] = {
@@ -364,8 +365,8 @@ static void name_slots(DnnlOp *op, const Problem *p)
     }
 }
 
-/* Routines without vectors are slower than generated code; those by way of its products of matrices
- * allocate memory in every call. */
+/* Is the library's routine of use?  Those without vectors are slower than generated code; those that call its
+ * matrix products (gemm) allocate memory in every call. */
 static bool is_fit(const char *impl)
 {
     return strncmp(impl, "ref", 3) != 0 && strncmp(impl, "simple", 6) != 0 && !strstr(impl, "gemm");
@@ -395,7 +396,7 @@ static Result make_op(DnnlOp *op, const Problem *p, dnnl_primitive_desc_t pd, Md
         reordered |= op->slot[i].reorder != NULL;
     }
     if ((p->choice == ONEDNN_BLOCKED || p->parts > 1) && !reordered)
-        return NONE; /* that is ONEDNN_PLAIN; there is nothing that parts make less */
+        return NONE; /* it would equal ONEDNN_PLAIN; there are no copies for parts to reduce */
     MdRef work = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     op->work_offset = reserve(op, dnnl_memory_desc_get_size(work));
     if (dnnl_memory_create(&op->work, work, op->engine, DNNL_MEMORY_NONE) ||
@@ -404,7 +405,7 @@ static Result make_op(DnnlOp *op, const Problem *p, dnnl_primitive_desc_t pd, Md
     return MADE;
 }
 
-/* Strict: no setting from outside may change the arithmetic. */
+/* Makes the attributes; the mode is strict, so that no setting from outside changes the arithmetic. */
 static bool make_attr(dnnl_primitive_attr_t *attr, const Problem *p)
 {
     dnnl_post_ops_t post = NULL;
@@ -419,7 +420,7 @@ static bool make_attr(dnnl_primitive_attr_t *attr, const Problem *p)
     return ok;
 }
 
-/* Describe the problem to the library and make the operation. */
+/* Describes the problem to the library and makes the operation. */
 static Result make_problem(DnnlOp *op, const Problem *p)
 {
     Md plain[SLOTS] = {0}, asked[SLOTS] = {0};
@@ -461,7 +462,7 @@ static bool open_engine(DnnlOp *op)
                           !dnnl_stream_create(&op->stream, op->engine, dnnl_stream_default_flags));
 }
 
-/* Our own routine gets a tensor, of all images, in another layout. */
+/* Makes the reorder of a tensor, with all images, to the layout that our own routine wants. */
 static bool move_slot(DnnlOp *op, const Problem *p, int slot, const Layout *inner)
 {
     Md out = {0}, in = {0};
@@ -474,7 +475,8 @@ static bool move_slot(DnnlOp *op, const Problem *p, int slot, const Layout *inne
     return ok;
 }
 
-/* Ours reads images in either order, and makes them as [N, C, s...], but for tiles of channels-last ones. */
+/* Makes our own routine.  Images are reordered to [N, C, s...], except for gradients of weights, which read
+ * either order, and for Winograd's algorithm on channels-last images. */
 static Result make_own(DnnlOp *op, const Problem *p)
 {
     Problem q = *p;
@@ -569,7 +571,7 @@ static dnnl_status_t run_reorder(DnnlOp *op, const Slot *s)
     return dnnl_primitive_execute(s->reorder, op->stream, 2, arg);
 }
 
-/* Run the reorders of operands (in) or of the result: after the first block of operands only those that
+/* Runs the reorders of operands (in) or of the result; after the first block only those of operands that
  * differ from the block before. */
 static dnnl_status_t run_reorders(DnnlOp *op, bool in, int64_t part, int64_t image)
 {
@@ -584,7 +586,7 @@ static dnnl_status_t run_reorders(DnnlOp *op, bool in, int64_t part, int64_t ima
     return status;
 }
 
-/* A block of the images of a part; at: where the tensors lie outside. */
+/* Runs a part for a block of images, from `image` on; at: addresses of the tensors outside. */
 static dnnl_status_t run_block(DnnlOp *op, char *const at[SLOTS], int64_t part, int64_t image)
 {
     dnnl_exec_arg_t arg[SLOTS + 1] = {{DNNL_ARG_SCRATCHPAD, op->work}};
@@ -617,7 +619,7 @@ static dnnl_status_t run_blocks(DnnlOp *op, char *const at[SLOTS])
     return status ? status : dnnl_stream_wait(op->stream);
 }
 
-/* Our own routine, on the images as it has them. */
+/* Runs our own routine, with reorders of the images before and after. */
 static dnnl_status_t run_own(DnnlOp *op, char *const at[SLOTS], void *scratch)
 {
     char *inside[SLOTS];

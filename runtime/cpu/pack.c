@@ -1,5 +1,5 @@
-/* pack.c -- panels of factors, for each type of element and each width of vectors.  Elements are moved and
- * widened only: all widths give the same. */
+/* pack.c -- packs factors into panels, for each type of element and each width of vectors.  Elements are only
+ * moved and widened, so all widths give the same bits. */
 #include "pack.h"
 #include "panel.h"
 #include "codegen/prelude/c.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { LINE = 64 /* of a cache */, AHEAD = 16 /* terms */, DENSE_LANES = 48, PAIR_LANES = 128 };
+enum { LINE = 64 /* bytes of a cache line */, AHEAD = 16 /* terms */, DENSE_LANES = 48, PAIR_LANES = 128 };
 
 typedef struct {
     int64_t digit[DIGITS];
@@ -41,7 +41,7 @@ static int64_t dot(const Count *c, const int64_t stride[DIGITS])
     return sum;
 }
 
-/* Of n lanes, how many from the first on lie together. */
+/* How many of n lanes, from the first on, are adjacent in memory. */
 static int64_t dense_lanes(const Factor *f, int64_t lane, int64_t n)
 {
     const int last = DIGITS - 1;
@@ -54,8 +54,8 @@ static void clear_rest(float *to, int n, int width, int64_t terms)
         memset(to + t * width + n, 0, (size_t)(width - n) * sizeof *to);
 }
 
-/* A factor with a window: along the last digit of lanes or terms, whichever is longer, positions
- * advance by one step.  The elements of such a run, `every` apart in the panel. */
+/* A run of n elements of a factor with a window, along the last digit of lanes or terms, whichever is longer:
+ * positions advance by `by`, elements are `every` apart in the panel. */
 typedef struct {
     int64_t n, by;
     int every;
@@ -120,7 +120,7 @@ bool pack_joins(const Factor *f, Factor *joined)
 #else
 #define PAIRS_ISA
 #endif
-/* n lanes of an even term and of the odd one behind it, NULL: 0. */
+/* join4 and join16 pack n lanes of an even term with those of the odd term after it (NULL: zeros). */
 #define JOIN(n)                                                                                              \
     typedef uint32_t Words##n __attribute__((vector_size(4 * n), aligned(4), may_alias));                    \
     typedef uint16_t Halves##n __attribute__((vector_size(2 * n), aligned(2), may_alias));                   \
@@ -134,7 +134,7 @@ bool pack_joins(const Factor *f, Factor *joined)
 JOIN(4)
 JOIN(16)
 
-/* A panel that is widened. */
+/* Packs pairs from a panel of bf16 that has been widened to floats. */
 PAIRS_ISA static void pair_widened(const float *panel, int width, int64_t terms, float *to)
 {
     int64_t row = width / 4;
@@ -147,7 +147,7 @@ PAIRS_ISA static void pair_widened(const float *panel, int width, int64_t terms,
         pair[i] = from[i] >> 16;
 }
 
-/* Of some panels, whose lanes lie together, an even term and the odd one behind it, NULL: 0. */
+/* Packs an even term and the odd one after it (NULL: zeros), for several panels of adjacent lanes. */
 PAIRS_ISA static inline void pair_row(const uint16_t *even, const uint16_t *odd, int64_t panels, int width,
                                       float *to, int64_t next)
 {
@@ -181,7 +181,7 @@ PAIRS_ISA static void pair_dense(const Factor *f, const uint16_t *from, int64_t 
         count_on(&c, f->terms, run);
         if (t == run)
             continue;
-        if (k < terms) { /* a pair of the last of this run and the first of the next */
+        if (k < terms) { /* the last term of this run makes a pair with the first of the next */
             odd = from + dot(&c, f->term);
             count_on(&c, f->terms, 1);
             k++;
@@ -210,11 +210,11 @@ void pack_pairs(const Factor *f, const void *at, int64_t lane, int64_t n, int wi
     }
 }
 
-/* ---- tiles of them ------------------------------------------------------------------------------ */
+/* ---- tiles of pairs ----------------------------------------------------------------------------- */
 
 enum { PANEL_TILE = PANEL_ROWS * TILE_PAIRS };
 
-/* n lanes whose pairs lie together. */
+/* Copies n lanes, whose pairs are adjacent in memory, to the rows of tiles. */
 static void tile_rows(const Factor *f, const uint32_t *from, int64_t lane, int64_t n, int64_t first,
                       int64_t pairs, uint32_t *to)
 {
@@ -230,7 +230,8 @@ static void tile_rows(const Factor *f, const uint32_t *from, int64_t lane, int64
     }
 }
 
-/* Pairs of PANEL_ROWS lanes each, as rows of pairs. */
+/* Transposes pairs, which have PANEL_ROWS lanes each, to the rows of tiles, which have TILE_PAIRS pairs of a
+ * lane each. */
 PAIRS_ISA static void tile_columns(const float *from, int64_t pairs, float *to)
 {
     for (int64_t k = 0; k < pairs; k += TILE_PAIRS)

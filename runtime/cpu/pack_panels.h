@@ -1,13 +1,13 @@
-/* pack_panels.h -- panels of a product's factors (product.c), which includes this for each type of element
- * and each width of vectors: ELEMENT, as WIDEN makes a float of one, WIDEN_LANES a vector of as many as it
- * has, and NARROW one of a float; PACK(name) names the functions, compiled for the instructions ISA.  Numbers
- * are moved and widened only, so that all widths give the same. */
+/* pack_panels.h -- functions that pack factors into panels (pack.h); pack_types.h includes this for each type
+ * of element and pack.c for each width of vectors.  ELEMENT is the type, WIDEN converts an element to float,
+ * WIDEN_LANES loads a vector of them, NARROW converts a float to an element; PACK(name) names the functions,
+ * compiled for the instructions ISA.  Numbers are only moved and widened: all widths give the same bits. */
 
 typedef float PACK(Lanes) __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint32_t PACK(Words) __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint16_t PACK(Halves) __attribute__((vector_size(2 * LANES), aligned(2)));
 
-/* Not by way of memory: what is written there in parts is long in coming back as a whole. */
+/* Builds the vector in registers: loading a vector from memory just written in parts would stall. */
 ISA static inline PACK(Lanes) PACK(widen)(const ELEMENT *from)
 {
     PACK(Lanes) all;
@@ -41,7 +41,7 @@ ISA static void PACK(narrow)(void *to, const float *from, int64_t n)
         at[i] = NARROW(from[i]);
 }
 
-/* LANES lanes of LANES terms each, as they lie, to so many terms, `width` apart, of LANES lanes. */
+/* Transposes LANES lanes of LANES consecutive terms to LANES terms of LANES lanes, `width` apart. */
 ISA static void PACK(transpose)(const ELEMENT *from, const int64_t *at, float *to, int64_t width)
 {
     PACK(Lanes) r[LANES];
@@ -50,10 +50,10 @@ ISA static void PACK(transpose)(const ELEMENT *from, const int64_t *at, float *t
     UNROLL for (int i = 0; i < LANES; i++) * (PACK(Lanes) *)(void *)(to + i * width) = r[i];
 }
 
-/* Lanes that are rows of consecutive terms; `at` has as many as vectors hold.  Stores may reach into what is
- * packed next: the next term, whose first lanes therefore come last, or PACK_SPARE elements behind the last
- * panel.  The next panel's lanes, `ahead` of these, are fetched meanwhile: too short for the processor to see
- * that they go on. */
+/* Packs n lanes whose terms are consecutive; `at` has entries up to a multiple of LANES.  Stores may reach
+ * into what is packed next: the next term, so that first lanes are stored last, or PACK_SPARE elements behind
+ * the last panel.  Meanwhile the lanes of the next panel, `ahead` elements from these, are prefetched: the
+ * rows are too short for the hardware prefetcher. */
 ISA static void PACK(pack_transposed)(const ELEMENT *from, const int64_t *at, int n, int64_t ahead,
                                       int64_t terms, int width, float *to)
 {
@@ -69,7 +69,7 @@ ISA static void PACK(pack_transposed)(const ELEMENT *from, const int64_t *at, in
             to[t * width + i] = WIDEN(from[at[i] + t]);
 }
 
-/* Terms of n lanes at these places, one `stride` behind the other. */
+/* Packs a run of terms, which are `stride` apart, of n lanes that begin at these places. */
 ISA static void PACK(pack_run)(const ELEMENT *from, const int64_t *at, int n, int64_t ahead, bool dense,
                                int64_t stride, int64_t terms, int width, float *to)
 {
@@ -87,8 +87,8 @@ ISA static void PACK(pack_run)(const ELEMENT *from, const int64_t *at, int n, in
     }
 }
 
-/* Panels of lanes that lie together, term by term: narrower than a line of the cache, each would fetch lines
- * that its neighbours fetch again. */
+/* Packs several panels of adjacent lanes together, term by term: panels narrower than a cache line would
+ * otherwise fetch the lines of their neighbours again. */
 ISA static void PACK(pack_dense)(const Factor *f, const ELEMENT *from, int64_t lane, int64_t panels,
                                  int width, int64_t first, int64_t terms, float *to)
 {
@@ -106,7 +106,7 @@ ISA static void PACK(pack_dense)(const Factor *f, const ELEMENT *from, int64_t l
     }
 }
 
-/* A panel of `width` lanes, n of them there, of a factor without window. */
+/* Packs a panel of `width` lanes, of which n exist, of a factor without window. */
 ISA static void PACK(pack_plain)(const Factor *f, const ELEMENT *from, int64_t lane, int n, int width,
                                  int64_t first, int64_t terms, float *to)
 {
@@ -130,7 +130,7 @@ ISA static void PACK(pack_plain)(const Factor *f, const ELEMENT *from, int64_t l
     clear_rest(to, n, width, terms);
 }
 
-/* pos: of the first in the image. */
+/* Gathers the elements of a run from an image; pos: position of the first one. */
 ISA static void PACK(gather)(const Factor *f, const Run *r, const ELEMENT *from, const int64_t pos[WINDOW],
                              float *to)
 {
@@ -160,7 +160,8 @@ ISA static void PACK(gather)(const Factor *f, const Run *r, const ELEMENT *from,
     }
 }
 
-/* Either way: the outer one of lanes and terms is walked one by one, the inner one in runs. */
+/* Packs a panel of a factor with a window.  Of lanes and terms, the one with the longer last digit is walked
+ * in runs, the other one by one. */
 ISA static void PACK(pack_window)(const Factor *f, const ELEMENT *from, int64_t lane, int n, int width,
                                   int64_t first, int64_t terms, float *to)
 {
@@ -186,7 +187,7 @@ ISA static void PACK(pack_window)(const Factor *f, const ELEMENT *from, int64_t 
     clear_rest(to, n, width, terms);
 }
 
-/* Panels of `width` of the lanes [lane, lane + n), one behind the other. */
+/* A PackFn: packs the lanes [lane, lane + n) into consecutive panels. */
 ISA static void PACK(pack)(const Factor *f, const void *at, int64_t lane, int64_t n, int width, int64_t first,
                            int64_t terms, float *to)
 {

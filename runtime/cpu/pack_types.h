@@ -1,5 +1,5 @@
-/* pack_types.h -- pack_panels.h for the types of elements: LANES, ISA, ALL_LANES and NAMED are those of a
- * width. */
+/* pack_types.h -- includes pack_panels.h for each type of element; the includer defines LANES, ISA, ALL_LANES
+ * and NAMED for a width of vectors. */
 #define PACK(name) NAMED(name, f32)
 #define ELEMENT float
 #define WIDEN as_is

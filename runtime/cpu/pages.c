@@ -1,4 +1,4 @@
-/* pages.c -- the memory of a run, and the floating-point mode of its threads.
+/* pages.c -- allocates the memory of a run, and sets the floating-point mode of its threads.
  *
  * First touch of a page costs a fault (0.6-5 GB/s on a virtual machine), so all pages are
  * touched here, by the threads that will use them, and none during a step.  Huge pages make
@@ -15,7 +15,7 @@
 
 enum { HUGE = 2 << 20, PAGE = 4096 };
 
-/* Map with the start on a huge page: map more, give back both ends. */
+/* Maps memory that starts at a huge page, by mapping more and unmapping both ends. */
 static char *map_aligned(size_t bytes)
 {
     char *m = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,

@@ -8,12 +8,13 @@
 #endif
 
 enum {
-    VECTORS = 2, /* of a row */
+    VECTORS = 2, /* vectors of a row */
     FEW_ROWS = 4,
 };
 
-/* Compiled with -ffp-contract=fast (CMakeLists.txt), and without checks, which take longer.  The result is
- * fetched from memory meanwhile.  STORE puts a vector of a row's sums there, with what is added to them. */
+/* Defines a function that multiplies two panels; compiled with -ffp-contract=fast (CMakeLists.txt), and
+ * without sanitizers, which are too slow.  The result is prefetched during the sums.  STORE stores a vector
+ * of a row's sums, plus what is to be added to them. */
 #define PANEL(name, isa, lanes, WIDTH, ROWS, ADD_PRODUCT, ELEMENT, ADDED, STORE)                             \
     __attribute__((no_sanitize("address", "undefined"))) isa static void name(                               \
         int64_t terms, const float *a, const float *b, int64_t every, ELEMENT *c, int64_t stride, ADDED add) \
@@ -73,7 +74,7 @@ TILES_ISA static void begin_tiles(void) { tiles_begin(); }
 
 TILES_ISA static void end_tiles(void) { tiles_end(); }
 
-/* A panel's tiles lie one behind the other, two of rows for each of pairs. */
+/* Panel a has two consecutive tiles of rows for each TILE_PAIRS pairs. */
 TILES void multiply_tiles(int64_t pairs, const float *a, const float *b, int64_t every, float *c,
                           int64_t stride, bool add, bool two)
 {

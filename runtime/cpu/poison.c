@@ -1,9 +1,8 @@
-/* poison.c -- memory that is dead after a step, for the check mode of the executor.
+/* poison.c -- finds the memory that is dead after each step, for the check mode of the executor.
  *
- * A value lives from the step that makes it to the last that reads it; parameters, state,
- * constants and outputs always, inputs from the start.  In-place results share bytes with
- * other values, so what dies is a value's range minus the ranges of everything that lives
- * on. */
+ * A value lives from the step that makes it to the last one that reads it; parameters, state, constants and
+ * outputs live always, inputs from the start.  In-place results share bytes with other values, so the bytes
+ * that die with a value are its range minus the ranges of all values that live on. */
 #include "ir/sequence.h"
 #include "cpu.h"
 #include <stdlib.h>
@@ -42,7 +41,7 @@ static void add(List *l, int32_t step, int64_t begin, int64_t end)
     l->range[l->n++] = (DeadRange){(uint32_t)step, begin, end - begin};
 }
 
-/* Of [begin, end), what no value from v on keeps alive after the step. */
+/* Adds the parts of [begin, end) that none of the values [v, n) keeps alive after the step. */
 static void subtract(List *l, const Life *life, uint32_t n, uint32_t v, int32_t step,
                      int64_t begin, int64_t end)
 {

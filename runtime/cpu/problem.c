@@ -1,13 +1,13 @@
-/* problem.c -- from the description of a node to strided tensors. */
+/* problem.c -- makes strided tensors from the description of a node. */
 #include "problem.h"
 #include <string.h>
 
 enum {
-    BLOCK_BYTES = 4 << 20,   /* operand and result of a block, at least */
-    BLOCK_WEIGHTS = 2,       /* ... in bytes of the weights */
-    WINOGRAD_WEIGHTS = 4,    /* which the routine makes so many times as large: 6x6 of 3x3 */
-    TWICE_SHARE = 16,        /* at most this part of the batch is computed twice */
-    PART_CHANNELS = 16       /* channels of a part are a multiple: whole vectors */
+    BLOCK_BYTES = 4 << 20,   /* least bytes of operand and result of a block */
+    BLOCK_WEIGHTS = 2,       /* ... and at least so many times the bytes of the weights */
+    WINOGRAD_WEIGHTS = 4,    /* factor by which Winograd's algorithm enlarges the weights: 6x6 for 3x3 */
+    TWICE_SHARE = 16,        /* at most 1 / TWICE_SHARE of the batch is computed twice */
+    PART_CHANNELS = 16       /* a part's channels are a multiple of this: whole vectors */
 };
 
 static Layout layout_plain(const Type *t)
@@ -22,7 +22,7 @@ static Layout layout_plain(const Type *t)
     return l;
 }
 
-/* Of a convolution: dimensions are [N, C, s...] in either order of memory. */
+/* The layout of images: dimensions are always [N, C, s...], strides give the order in memory. */
 static Layout layout_images(const Type *t, bool channels_last)
 {
     Layout plain = layout_plain(t), l = plain;
@@ -34,7 +34,7 @@ static Layout layout_images(const Type *t, bool channels_last)
     return l;
 }
 
-/* A matrix operand with `batch` leading dimensions, missing ones of extent 1. */
+/* The layout of a matrix operand with `batch` leading dimensions; missing ones have extent 1. */
 static Layout layout_matrix(const Type *t, bool transposed, int batch)
 {
     Layout plain = layout_plain(t), l = {.rank = batch + 2, .dt = plain.dt};
@@ -48,7 +48,7 @@ static Layout layout_matrix(const Type *t, bool transposed, int batch)
     return l;
 }
 
-/* View with the batch dimensions as one, or as rows of the matrix. */
+/* Merges the batch dimensions into one or, with `rows`, into the rows of the matrix. */
 static void merge_batch(Layout *l, int batch, bool rows)
 {
     int64_t n = 1;
@@ -85,7 +85,7 @@ static void describe_matmul(Problem *p, const LibDesc *d)
         same &= la->dim[i] == lb->dim[i];
         single &= lb->dim[i] == 1;
     }
-    bool rows = single && !d->matmul.ta; /* one matrix b: all rows of a in one product */
+    bool rows = single && !d->matmul.ta; /* there is one matrix b: one product has all rows of a */
     if (batch == 0 || !(same || rows))
         return;
     merge_batch(la, batch, rows);
@@ -103,7 +103,7 @@ static int64_t attr_or(const Ints *v, int i, int64_t otherwise)
     return i < v->n ? v->v[i] : otherwise;
 }
 
-/* Weights of a grouped convolution: [M, C/g, k...] seen as [g, M/g, C/g, k...]. */
+/* Turns the weights of a grouped convolution from [M, C/g, k...] into [g, M/g, C/g, k...]. */
 static void split_groups(Layout *w, int64_t group)
 {
     memmove(w->dim + 1, w->dim, (size_t)w->rank * sizeof w->dim[0]);
@@ -122,8 +122,8 @@ static int64_t layout_bytes(const Layout *l)
     return n;
 }
 
-/* Images of a block: as few as keep the speed of the whole batch.  All blocks have as many; where
- * that does not divide the batch, the last one starts earlier and computes some images twice. */
+/* Number of images in a block: as few as keep the speed of the whole batch.  All blocks have the same number;
+ * if that does not divide the batch, the last one starts earlier and computes some images again. */
 static int64_t block_images(const Problem *p)
 {
     int64_t image = (layout_bytes(&p->slot[SRC]) + layout_bytes(&p->slot[DST])) / p->batch;
@@ -140,7 +140,7 @@ static int64_t block_images(const Problem *p)
     return p->batch;
 }
 
-/* Where the images are reordered, the primitive is one for a block. */
+/* If the images are reordered, cuts the batch into blocks, for which the primitive is made. */
 static void cut_batch(Problem *p, int64_t images)
 {
     p->batch = p->images = p->slot[SRC].dim[0];
@@ -188,8 +188,8 @@ static void describe_conv(Problem *p, const LibDesc *d)
     }
 }
 
-/* The dimension of a convolution's tensor that parts of the result cut; -1: none.  Grouped ones are cut
- * by groups. */
+/* The dimension in which parts of the result cut a tensor of a convolution; -1: none.  Grouped convolutions
+ * are cut by groups. */
 static int part_dim(const Problem *p, int slot)
 {
     bool grouped = p->slot[WEIGHTS].rank > p->slot[SRC].rank;
@@ -208,7 +208,8 @@ int64_t problem_part_stride(const Problem *p, int slot)
     return dim < 0 ? 0 : l->dim[dim] * l->stride[dim];
 }
 
-/* Sums over the batch are not cut: the library's order of adding would be another. */
+/* Cuts the channels of the result into parts; false: it cannot.  Gradients of weights, which are sums over
+ * the batch, are not cut, as the library would add in another order. */
 static bool cut_channels(Problem *p, int64_t parts)
 {
     int64_t channels = p->slot[p->op == LIB_CONV ? DST : SRC].dim[1];
@@ -225,7 +226,8 @@ static bool cut_channels(Problem *p, int64_t parts)
     return true;
 }
 
-/* The library counts in 32 bits in many places, rounding up: beyond this it divides by zero. */
+/* Are the extents small enough for the library?  It counts in 32 bits in many places, rounding up: above the
+ * limit it divides by zero. */
 static bool fits_library(const Problem *p)
 {
     enum { MOST = 1 << 30 };
@@ -240,12 +242,12 @@ static bool fits_library(const Problem *p)
     return true;
 }
 
-/* Operands of one type, the result of that or of their sums. */
+/* Do all operands have one float type up to 32 bits, and the result that type or f32? */
 static bool types_fit(const LibDesc *d)
 {
     DType dt = d->in[0].dt;
     if (d->nin > 3 || d->gelu)
-        return false; /* a row that is added, an activation */
+        return false; /* neither adding a row nor an activation is supported */
     for (int i = 0; i < d->nin; i++) {
         DType want = i == 2 && d->op == LIB_MATMUL ? d->out.dt : dt;
         if (d->in[i].dt != DT_NONE && d->in[i].dt != want)
@@ -254,7 +256,6 @@ static bool types_fit(const LibDesc *d)
     return dtype_is_float(dt) && dt != DT_F64 && (d->out.dt == dt || d->out.dt == DT_F32);
 }
 
-/* false: nothing the library does fast. */
 bool problem_describe(Problem *p, const DnnlDesc *d)
 {
     *p = (Problem){.op = d->of.op, .choice = d->choice, .batch = 1, .images = 1, .parts = 1};

@@ -1,18 +1,18 @@
-/* product.c -- matrix products and convolutions of our own, for processors, shapes and types where the
- * library's routines take memory on their own, or are none.
+/* product.c -- our own matrix products and convolutions, for processors, shapes and types where the library
+ * has no routine or one that allocates memory.
  *
  * A result of rows x columns is the sum over terms of factor A (rows x terms) times factor B (terms x
- * columns), once per member of a batch.  Convolutions are such products, whose B is gathered from an
- * image: of each column (a position of the result) and term (a channel and a position of the window).
+ * columns), once per member of a batch.  Convolutions are such products with B gathered from an image: a
+ * column is a position of the result, a term is a channel and a position of the window.
  *
  * Blocks of both factors are packed into panels, in scratch of each thread, and a kernel in vector
  * registers multiplies two panels.  Every element is summed over BLOCK_TERMS terms in registers, then
  * added to the result: always in the same order, whatever the threads and blocks.
  *
- * Elements of 16 bits are widened as they are packed; a result of 16 bits is summed in scratch, in f32, but
- * one of bf16 whose terms are all in one block is rounded in registers.  Where the processor multiplies pairs
- * of bf16 as fast as one f32, or tiles of them, panels hold two terms in each 32 bits.  Images with few
- * positions stand side by side, so that panels are full. */
+ * Elements of 16 bits are widened as they are packed.  A result of 16 bits is summed in scratch, in f32; only
+ * bf16 whose terms are all in one block is rounded in registers.  Where the processor multiplies pairs of
+ * bf16 as fast as one f32, or has tiles for them, panels hold two terms in each 32 bits.  Images with few
+ * positions are packed side by side, so that panels are full. */
 #include "product_int.h"
 #include "element.h"
 #include "ir/mem.h"
@@ -24,17 +24,17 @@
 enum {
     BLOCK_TERMS = 256,
     BLOCK_ROWS = 96,
-    BLOCK_COLUMNS = 1024, /* of factors in scratch */
-    LEAST_ROWS = 24, /* of a block, where it is made small */
-    LEAST_COLUMNS = 128, /* likewise */
-    HALF_BLOCKS = 4,  /* of rows of a result that is summed in scratch */
-    MOST_PHASES = 64, /* worth a product each */
-    UNITS = 4         /* blocks of the result per thread that even their work out */
+    BLOCK_COLUMNS = 1024, /* with BLOCK_TERMS and BLOCK_ROWS, size of the blocks in scratch, at most */
+    LEAST_ROWS = 24, /* rows of a block, at least, where `parts` make it small */
+    LEAST_COLUMNS = 128, /* columns of a block, at least, where more blocks reduce packing */
+    HALF_BLOCKS = 4,  /* blocks of rows in a unit, at most, if the result is summed in scratch */
+    MOST_PHASES = 64, /* up to so many phases are worth a product each */
+    UNITS = 4         /* units of the result per thread that balance the work */
 };
 
 /* ---- description --------------------------------------------------------------------------------- */
 
-/* Into how many units of rows, so that all threads have as much to do. */
+/* Number of units to cut the rows of each of `units` results into, so that all threads have equal work. */
 static int64_t cuts_of(const Product *p, int64_t rows, int64_t units)
 {
     int64_t cuts = 1;
@@ -43,8 +43,8 @@ static int64_t cuts_of(const Product *p, int64_t rows, int64_t units)
     return cuts;
 }
 
-/* Blocks of columns, of at most so many, with which the least is packed: factor a once for each of them,
- * factor b once for each unit of rows. */
+/* Number of blocks, of at most `most` columns each, with which the least is packed: factor a is packed once
+ * per block, factor b once per unit of rows. */
 static int64_t blocks_of_columns(const Product *p, int64_t rows, int64_t columns, int64_t most)
 {
     int64_t first = ceil_div(columns, most), best = first, least_packed = INT64_MAX;
@@ -56,8 +56,8 @@ static int64_t blocks_of_columns(const Product *p, int64_t rows, int64_t columns
     return best;
 }
 
-/* Blocks, and units of them that keep all threads at work.  A block of columns is one of a member of
- * the batch, or all those of a few members that have factor a in common. */
+/* Sets the sizes of blocks, and units of them that keep all threads busy.  A block of columns belongs to one
+ * member of the batch, or has all columns of a few members that share factor a. */
 static void set_blocks(Product *p, int64_t parts)
 {
     int64_t most_columns = BLOCK_COLUMNS / parts, most_rows = BLOCK_ROWS / parts;
@@ -77,7 +77,7 @@ static void set_blocks(Product *p, int64_t parts)
     int64_t sets = p->nbatch / p->shared * ceil_div(p->shared, p->members);
     int64_t units = sets * p->ncolumns, cuts = cuts_of(p, rows, units);
     p->unit_rows = ceil_div(rows, cuts) * p->mr;
-    if (p->is_phase || dtype_is_half(p->out)) /* in scratch */
+    if (p->is_phase || dtype_is_half(p->out)) /* summed in scratch */
         p->unit_rows = least(p->unit_rows, HALF_BLOCKS * p->block_rows);
     p->nrows = ceil_div(p->rows, p->unit_rows);
     p->units = units * p->nrows;
@@ -91,7 +91,7 @@ static bool even(const int64_t step[BATCH])
     return true;
 }
 
-/* offset: of the tensors of a phase, NULL: of all. */
+/* offset: of a phase in its tensors, in elements; NULL: the product is no phase. */
 static Product *make_product(const Problem *q, const int64_t *offset, int vector, PanelKind of_bf16,
                              int threads)
 {
@@ -119,7 +119,7 @@ static Product *make_product(const Problem *q, const int64_t *offset, int vector
     return p;
 }
 
-/* Products of the phases, one behind the other. */
+/* Makes a list of products, one for each phase; NULL: no phase has taps and positions. */
 static Product *make_phases(const Problem *q, int vector, PanelKind of_bf16, int threads)
 {
     int spatial = q->slot[SRC].rank - 2;
@@ -185,14 +185,14 @@ void product_free(Product *p)
 
 static bool in_scratch(const Product *p) { return p->is_phase || (dtype_is_half(p->out) && !p->rounds); }
 
-/* Of a panel, for each lane. */
+/* Floats per lane of a packed panel of `terms` terms. */
 static int64_t panel_depth(const Product *p, int64_t terms)
 {
     int64_t pairs = (terms + 1) / 2;
     return p->kind == PANEL_FLOATS ? terms : p->kind == PANEL_PAIRS ? pairs : round_up(pairs, TILE_PAIRS);
 }
 
-/* Of a panel that is not yet as it is multiplied. */
+/* Floats of scratch for a panel while it is converted to pairs or tiles. */
 static int64_t unpacked_floats(const Product *p)
 {
     int64_t widened = p->block_terms * p->nr + PACK_SPARE;
@@ -240,21 +240,21 @@ int64_t product_place(const Product *p, int64_t row, int64_t column, int64_t *n)
     return at;
 }
 
-/* Where a unit of a member's result, from (row, column) on, is summed: in it (one of these two is set; half:
- * rounded to bf16, with a bias of each row, NULL: none), or in scratch, whose rows are so many floats. */
+/* Where a unit of a member's result, from (row, column) on, is summed: in the result, of f32 at `at` or of
+ * bf16 at `half`, rounded after adding the bias of each row (NULL: none); or in scratch at `at`. */
 typedef struct {
     float *at;
     uint16_t *half;
     const float *bias;
-    int64_t row, column, scratch;
+    int64_t row, column, scratch; /* scratch: floats of a row in scratch; 0: in the result */
 } Sums;
 
-/* A tile of them. */
+/* A tile of such sums. */
 typedef struct {
     float *at;
     uint16_t *half;
     const float *bias;
-    int64_t stride, together; /* columns */
+    int64_t stride, together; /* from row to row; adjacent columns from the first on */
 } Tile;
 
 static Tile tile_at(const Product *p, const Sums *s, int64_t row, int64_t column)
@@ -266,7 +266,7 @@ static Tile tile_at(const Product *p, const Sums *s, int64_t row, int64_t column
                   s->bias ? s->bias + row : NULL, p->row_stride, n};
 }
 
-/* A tile of which not all is wanted, or that is of several images. */
+/* Multiplies two panels for a tile that is needed only in part, or belongs to several images. */
 static void multiply_edge(const Product *p, int64_t terms, const float *a, const float *b, const Sums *to,
                           int64_t row, int64_t rows, int64_t column, int64_t columns, bool add)
 {
@@ -289,7 +289,7 @@ static void multiply_edge(const Product *p, int64_t terms, const float *a, const
     }
 }
 
-/* All rows of a panel of a, or the first few of them. */
+/* Multiplies two panels, with all rows of a or only the first few. */
 static void multiply_panels(const Product *p, int64_t terms, const float *a, const float *b, const Tile *to,
                             bool few, bool add)
 {
@@ -300,8 +300,8 @@ static void multiply_panels(const Product *p, int64_t terms, const float *a, con
         (few ? of->multiply_few : of->multiply)(terms, a, b, p->nr, to->at, to->stride, add);
 }
 
-/* Packed blocks of this many rows and columns; terms: of panels; next: elements from one panel of b to the
- * next. */
+/* Multiplies packed blocks of rows and columns; terms: panel_depth() of the panels; next: elements from one
+ * panel of b to the next. */
 static void multiply(const Product *p, int64_t terms, const float *a, const float *b, int64_t next,
                      const Sums *to, int64_t row, int64_t rows, int64_t columns, bool add)
 {
@@ -336,7 +336,7 @@ Member product_member(const Product *p, char *const at[SLOTS], int64_t i)
                     at[p->c] + (p->offset[p->c] + offset[2]) * out};
 }
 
-/* Rows and columns of some members of the batch that have factor a in common. */
+/* A unit of work: rows and columns of some members of the batch that share factor a. */
 typedef struct {
     int64_t row, rows, column, columns, member, members;
 } Unit;
@@ -370,7 +370,7 @@ static Sums open_sums(const Product *p, const Unit *u, const Member *m, float *s
     return s;
 }
 
-/* What the product is added to: the bias, or what is there. */
+/* Initializes the sums with what the product is added to: the bias, or the result that is there. */
 static void fill_sums(const Product *p, const Unit *u, const Member *m, const Sums *s, bool add)
 {
     bool fills = !p->rounds && (p->bias || (add && in_scratch(p)));
@@ -398,7 +398,7 @@ static void store_sums(const Product *p, const Unit *u, const Member *m, const S
         }
 }
 
-/* Panels of n lanes of a factor. */
+/* Packs n lanes of a factor into panels. */
 static void pack(const Product *p, bool of_b, const char *at, int64_t lane, int64_t n, int64_t first,
                  int64_t terms, float *to, float *room)
 {
@@ -423,7 +423,7 @@ static void pack(const Product *p, bool of_b, const char *at, int64_t lane, int6
     }
 }
 
-/* Where factor b lies in panels, from a column and a term on. */
+/* Address of a column and term in factor b, which is stored in panels. */
 static const float *panels_in(const Product *p, const Member *m, int64_t column, int64_t term)
 {
     return (const float *)(const void *)m->b + column * p->terms + term * p->nr;

@@ -1,4 +1,4 @@
-/* product_factors.c -- the factors of a product from the tensors of a problem. */
+/* product_factors.c -- describes the factors of a product by the tensors of a problem. */
 #include "product_int.h"
 
 static void batch_over(Product *p, int64_t n, int64_t a, int64_t b, int64_t c)
@@ -44,7 +44,7 @@ static void describe_matmul(Product *p, const Problem *q)
                        b->dim[i] > 1 ? b->stride[i] : 0, c->stride[i]);
 }
 
-/* The image a factor is gathered from.  Dimensions stand at the end. */
+/* Sets the image that a factor is gathered from; its dimensions are the last ones of the factor. */
 static void set_image(Factor *f, const Problem *q, const Layout *image)
 {
     int first = WINDOW + 2 - image->rank, grouped = q->slot[WEIGHTS].rank - image->rank;
@@ -61,7 +61,7 @@ static void set_image(Factor *f, const Problem *q, const Layout *image)
     }
 }
 
-/* One dimension of it: steps of positions by column and by term, or strides where there is no window. */
+/* Sets the steps of column and term in an image dimension: in positions or, without a window, strides. */
 static void set_steps(Factor *f, const Problem *q, int i, int from, int64_t column, int64_t term)
 {
     f->lane[i + 1] = f->window ? column : f->stride[i];
@@ -72,7 +72,7 @@ static void set_steps(Factor *f, const Problem *q, int i, int from, int64_t colu
     }
 }
 
-/* Position i of columns and terms, dimension `from` of the tensors. */
+/* Sets position digit i of columns and terms, which is spatial dimension `from` of the tensors. */
 static void describe_position(Product *p, const Problem *q, int i, int from, const int64_t *window,
                               const int64_t *window_stride)
 {
@@ -86,7 +86,8 @@ static void describe_position(Product *p, const Problem *q, int i, int from, con
               weights ? stride : forward ? dilate : -dilate);
 }
 
-/* The images of a batch side by side, where it makes panels fewer by a twentieth, else one by one. */
+/* Puts the images of a batch side by side if that makes the panels fewer by a twentieth; else each image is a
+ * member of the product's batch. */
 static void add_images(Product *p, int64_t n, int64_t step, int64_t result_step)
 {
     int64_t columns = digits_count(p->fb.lanes), apart = n * round_up(columns, p->nr);
@@ -149,7 +150,7 @@ bool product_cut_phase(Problem *q, int64_t offset[SLOTS], int i, int64_t phase)
     return x->dim[d] > 0 && w->dim[k] > 0;
 }
 
-/* Digits as few as say the same, at the end. */
+/* Merges digits to as few as give the same offsets, moved to the end. */
 static void merge_digits(int64_t extent[DIGITS], int64_t stride[DIGITS])
 {
     int to = DIGITS;

@@ -1,18 +1,18 @@
 /* profile.c -- the cost of every kernel of a schedule on this CPU, measured once.
  *
- * The commands of a schedule are one round.  Its routines and signatures are resolved at once; it is measured
- * at profile_times:
+ * The commands of a schedule are one round.  profile_cost resolves its routines and signatures; profile_times
+ * measures:
  *
  *   algorithms   by rule (choice.c), which also says how much scratch is needed
- *   caches       what each kernel finds there (replay.c)
+ *   caches       operands that each kernel finds in the caches (replay.c)
  *   signatures   hash of kernel text or library description, bytes of operands, which are
  *                cached, which are in place, threads
  *   measuring    of unknown signatures (measure.c), those with the largest estimated share
  *                of the step first, within limits on time and memory; the rest are estimates,
  *                scaled by what was measured
  *
- * A run whose steps took another time than these sums tells so (profile_learn): then the times
- * of its kernels in place replace those measured alone. */
+ * A run reports its times (profile_learn) if its steps take another time than predicted: then the times of
+ * its kernels in the step replace those measured alone. */
 #include "profile_int.h"
 #include "codegen/codegen.h"
 #include "ir/mem.h"
@@ -21,10 +21,11 @@
 #include <string.h>
 
 enum {
-    ROUNDS = 2,         /* of measuring */
-    WORTH_STEPS = 100,  /* measuring takes no longer than so many steps, or a second */
-    ROOM_SIXTHS = 5,    /* of what others hold: values that outlive both lie beside them */
-    MEASURED_BLOCKS = 4 /* of a loop: the others are like them */
+    ROUNDS = 2,         /* how often everything is measured */
+    WORTH_STEPS = 100,  /* measuring takes at most the time of so many steps, or a second */
+    ROOM_SIXTHS = 5,    /* sixths of the memory that others hold which a faster routine may use: values that
+                         * outlive both need the rest */
+    MEASURED_BLOCKS = 4 /* blocks of a loop that are measured, as all take the same time */
 };
 static const double default_limit = 10; /* seconds */
 
@@ -32,22 +33,22 @@ typedef struct {
     LibDesc of;
     DnnlChoice choice;
     DnnlOp *op; /* NULL: the kernel's text runs */
-    StepCost ways;  /* of running it alone, their times beside the first's */
-    int64_t others; /* bytes that are held besides the scratch while it runs */
-    bool by_rows;
+    StepCost ways;  /* candidates for a command that is this product alone; times: added to the first's */
+    int64_t others; /* bytes of temporaries besides its scratch while it runs, at most */
+    bool by_rows;   /* a loop makes it by rows */
 } Routine;
 
 typedef struct {
     ProfileOptions opt;
-    KernelCache own; /* if none was given */
+    KernelCache own; /* the cache if none was given */
     Table table;
-    /* the round */
+    /* the current round */
     Arena arena;
     Item *item;
     uint32_t nitem;
     Routine *routine;
     uint32_t nroutine, croutine;
-    double scale[2]; /* measured over estimated: text, library */
+    double scale[2]; /* measured over estimated time: of text, of library routines */
 } Profile;
 
 void *profile_open(const ProfileOptions *opt, Diag *d)
@@ -115,7 +116,7 @@ static int64_t item_scratch(const Item *it)
     return command_workspace_bytes(it->of) + most;
 }
 
-/* The routine for a product of an item, made once per description; -1: none. */
+/* Sets *routine to the index of the routine for a product of an item, made once per description. */
 static bool find_routine(Profile *p, const Item *it, const LibDesc *of, int *routine, Diag *d)
 {
     uint32_t i = 0;
@@ -137,7 +138,7 @@ static bool find_routine(Profile *p, const Item *it, const LibDesc *of, int *rou
     return !d->failed;
 }
 
-/* A further routine for the item's own products. */
+/* The routine for another product of the item (of a block that is not full), made once per description. */
 static DnnlOp *other_routine(Profile *p, Item *it, const DnnlDesc *desc, Diag *d)
 {
     uint32_t i = 0;
@@ -151,7 +152,7 @@ static DnnlOp *other_routine(Profile *p, Item *it, const DnnlDesc *desc, Diag *d
     return it->other[it->nother++] = onednn_make(desc, d);
 }
 
-/* The products of all blocks get the algorithm that is right for a full one. */
+/* Binds the item's products to routines; those of all blocks get the algorithm chosen for a full one. */
 static bool bind_routines(Profile *p, Item *it, Diag *d)
 {
     free_others(it);
@@ -194,14 +195,14 @@ static bool find_algorithm(Profile *p, Item *it, Diag *d)
     return bind_routines(p, it, d);
 }
 
-/* Workspace that an item cannot do without, its bits as they are. */
+/* The least workspace in bytes with which an item gives the same bits. */
 static int64_t least_scratch(const Profile *p, const Item *it)
 {
     const StepCost *ways = item_op(p, it) ? &p->routine[it->routine[0]].ways : NULL;
     return ways ? ways->c[ways->same - 1].scratch : item_scratch(it);
 }
 
-/* Where others hold as much at once anyway, faster routines may have large scratch. */
+/* Takes faster routines with more scratch, if other commands need as much memory at once anyway. */
 static bool find_faster(Profile *p, Diag *d)
 {
     int64_t most = 0;
@@ -234,7 +235,7 @@ static bool find_routines(Profile *p, Diag *d)
     return true;
 }
 
-/* The kernels that have no routine. */
+/* Hashes the text of the kernels that run as text. */
 static void sign_texts(const Item *it, XXH3_state_t *h)
 {
     for (uint32_t k = 0; k < it->l.nkernel; k++) {
@@ -248,7 +249,7 @@ static void sign_texts(const Item *it, XXH3_state_t *h)
     }
 }
 
-/* With what tells another version's routine from this one's. */
+/* Hashes a routine, with what distinguishes it from that of another version of the library. */
 static void sign_routine(const Routine *r, XXH3_state_t *h)
 {
     XXH3_128bits_update(h, &r->of, sizeof r->of);
@@ -295,13 +296,13 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
         pool_refill(pool); /* it may branch on data */
     TRY(measure(pool, &subject, &s, d));
     double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9 / part));
-    *ns = *ns < 0 ? now : round((*ns + now) / 2); /* whole: as the file keeps it */
+    *ns = *ns < 0 ? now : round((*ns + now) / 2); /* rounded, as in the file */
     return true;
 }
 
 typedef struct {
     uint32_t item;
-    double share; /* estimated ns of all items with its signature */
+    double share; /* estimated time of all items with its signature, ns */
 } Unknown;
 
 static int by_share(const void *a, const void *b)
@@ -313,7 +314,7 @@ static int by_share(const void *a, const void *b)
 /* One item per unknown signature, the largest share first. */
 static Unknown *unknown_signatures(Profile *p, uint32_t *n)
 {
-    uint32_t *at = NEW(&p->arena, uint32_t, p->table.n + 1); /* by entry: place + 1 */
+    uint32_t *at = NEW(&p->arena, uint32_t, p->table.n + 1); /* per entry: index in u plus 1; 0: none */
     Unknown *u = NEW(&p->arena, Unknown, p->nitem + 1);
     *n = 0;
     for (uint32_t i = 0; i < p->nitem; i++) {
@@ -330,7 +331,7 @@ static Unknown *unknown_signatures(Profile *p, uint32_t *n)
     return u;
 }
 
-/* The texts of those to measure at once. */
+/* Compiles the kernels of all items to measure at once. */
 static bool compile_unknown(Profile *p, const Unknown *u, uint32_t count, KernelObjects *o, Diag *d)
 {
     Call **c = NEW(&p->arena, Call *, count + 1);
@@ -342,12 +343,11 @@ static bool compile_unknown(Profile *p, const Unknown *u, uint32_t count, Kernel
     return calls_load(c, l, count, p->opt.cache, o, d);
 }
 
-/* What measuring may take: the memory, the time of all, and the least share of a step that is worth
- * its time. */
+/* Limits of measuring: memory, time in all, and the least share of a step for which it is worth it. */
 typedef struct {
     int64_t bytes;
     double seconds, share;
-    int rounds; /* apart in time: neighbours come and go */
+    int rounds; /* measurements of an item, apart in time as the load of the machine changes */
 } Allowance;
 
 static Allowance allowance(const Profile *p, Times worth)
@@ -361,7 +361,7 @@ static Allowance allowance(const Profile *p, Times worth)
     return a;
 }
 
-/* Leaves those of u that are worth it, and feasible. */
+/* Keeps the signatures of u that are worth measuring and feasible, and returns their number. */
 static uint32_t keep_worthy(const Profile *p, Unknown *u, uint32_t n, const Allowance *a)
 {
     double step = 0;
@@ -401,7 +401,7 @@ static bool measure_unknown(Profile *p, const Unknown *u, uint32_t n, const Allo
     return ok && table_write(&p->table, d);
 }
 
-/* Measured over estimated time, of texts and of library routines. */
+/* Sets p->scale, the ratio of measured to estimated time. */
 static void calibrate(Profile *p)
 {
     double measured[2] = {0}, estimated[2] = {0};
@@ -485,7 +485,8 @@ static Item item_of(Profile *p, const Command *c)
     return it;
 }
 
-/* Of every stage that names a routine, "-" where its text runs; NULL: it runs in all of them. */
+/* The choices of all stages that name a routine, separated by commas, "-" for one that runs as text; NULL:
+ * all of them run as text. */
 static const char *loop_choices(Profile *p, const Item *it)
 {
     const char *all = "";

@@ -1,4 +1,4 @@
-/* profile_int.h -- pieces of the profiler. */
+/* profile_int.h -- shared by the files of the profiler: profile.c, replay.c. */
 #ifndef CKC_PROFILE_INT_H
 #define CKC_PROFILE_INT_H
 
@@ -10,13 +10,13 @@
 /* A command of the schedule. */
 typedef struct {
     const Command *of;
-    NodeId first; /* of its nodes: valid when the command no longer is */
-    MeasureOperand *o; /* n */
+    NodeId first; /* the command's first node, for use when `of` is no longer valid */
+    MeasureOperand *o; /* n operands */
     int n;
     Launches l;
     Call *call;
-    int *routine, nroutine; /* of each stage of a loop, or of a command that is none; -1: none */
-    DnnlDesc *desc;         /* of the products of other blocks than a full one, and their routines */
+    int *routine, nroutine; /* per stage of a loop, or for a command that is no loop: its routine; -1: none */
+    DnnlDesc *desc;         /* products of blocks that are not full, and in `other` their routines */
     DnnlOp **other;
     uint32_t nother, cdesc, cother;
     uint32_t entry;
@@ -25,6 +25,6 @@ typedef struct {
 
 /* Sets hot and alias of every operand. */
 void replay(Item *item, uint32_t n);
-int64_t computed_bytes(const Item *it); /* of those that need memory for it, after replay */
+int64_t computed_bytes(const Item *it); /* bytes of temporaries with memory of their own; after replay */
 
 #endif

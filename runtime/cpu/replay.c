@@ -1,21 +1,20 @@
-/* replay.c -- which operands a kernel finds in the caches when its schedule runs.
+/* replay.c -- predicts which operands a kernel finds in the caches when its schedule runs.
  *
- * The schedule is replayed on a clock of bytes touched.  An operand is in the caches when
- * fewer bytes than they hold were touched since it was.  A result takes over the memory of
- * an operand that dies, as the planner will have it, or finds other memory in the caches if
- * it will itself be dead within as many bytes: then the planner gives it what died as
- * recently.  The loop is replayed twice, so that the second round sees what the first left
- * behind. */
+ * The schedule is replayed on a clock of bytes touched.  An operand is in the caches if fewer bytes than they
+ * hold have been touched since its last use.  A result takes over the memory of an operand that dies, as the
+ * planner will have it; otherwise it counts as cached if it dies within as many bytes, as the planner then
+ * gives it memory that died as recently.  The loop is replayed twice, so that the second round sees the
+ * caches as the first left them. */
 #include "profile_int.h"
 
-/* Of one value, by its root: in bytes touched since the step began. */
+/* The last use of a value, by its root. */
 typedef struct {
-    int64_t last; /* last touch */
+    int64_t last; /* time, in bytes touched since the step began */
     uint32_t item;
-    bool lasts; /* beyond the step */
+    bool lasts; /* the value outlives the step */
 } Touch;
 
-/* Of all operands. */
+/* Bytes of all operands of an item. */
 static int64_t item_bytes(const Item *it)
 {
     int64_t sum = 0;

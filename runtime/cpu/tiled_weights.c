@@ -1,14 +1,14 @@
 /* tiled_weights.c -- see tiled_weights.h.
  *
- * The positions of an image stand one behind the other, row after row, with zeros where the window reaches
- * over the edge: then what a tap of the window reads lies a fixed number of positions away, and its gradient
- * is one product over all positions.  Its factors are channels of the result's gradient as rows, and pairs of
- * positions of what is read, of which there are two copies: one begins at the second position.  So each tap
- * finds its pairs as whole lines of the cache, and up to three beside each other read the same ones.
+ * The positions of an image are copied to a sequence, row after row, with zeros where the window reaches over
+ * the edge: then what a tap of the window reads lies a fixed number of positions away, and the tap's gradient
+ * is one product over all positions.  The factors are the channels of the result's gradient as rows, and
+ * pairs of positions of the image, in two copies, of which one begins at the second position.  So each tap
+ * finds its pairs as whole cache lines, and up to three adjacent taps read the same ones.
  *
- * A block of the batch is copied at a time, images or rows of one; then each thread multiplies some of the
- * products, which are added to those of the blocks before.  Where all is one block, a thread stores a product
- * as soon as it is made. */
+ * A block of the batch (images, or rows of one image) is copied at a time; then each thread computes some of
+ * the products, which are added to those of the blocks before.  If there is only one block, a thread stores a
+ * product as soon as it is complete. */
 #include "tiled_weights.h"
 #include "element.h"
 #include "pack.h"
@@ -18,12 +18,12 @@
 enum {
     SIDE = 16,       /* channels of a tile */
     STEP = 2 * SIDE, /* positions of a tile */
-    ROWS = 2 * SIDE, /* channels of the result, of a product */
-    TAPS = 3,        /* beside each other, likewise */
+    ROWS = 2 * SIDE, /* channels of the result in a product */
+    TAPS = 3,        /* adjacent taps in a product, at most */
     TILE_WORDS = SIDE * SIDE,
-    BLOCK_BYTES = 1 << 19, /* of the copies, about */
-    LEAST_PLACES = 1024,   /* of a block: adding up blocks takes less than they */
-    MOST_PLACES = 4096     /* of an image */
+    BLOCK_BYTES = 1 << 19, /* size of the copies of a block, about */
+    LEAST_PLACES = 1024,   /* positions of a block, so that computing it takes longer than adding it up */
+    MOST_PLACES = 4096     /* positions of an image in a block, about */
 };
 
 #ifdef __x86_64__
@@ -35,15 +35,15 @@ enum {
 typedef uint32_t Words __attribute__((vector_size(4 * SIDE), aligned(4), may_alias));
 typedef uint16_t Halves __attribute__((vector_size(2 * SIDE), aligned(2), may_alias));
 
-/* Scratch.  rows: of SIDE channels of the result's gradient all tiles, image by image; pairs: of SIDE
- * channels that are read, image by image, the pairs from the first position on, then those from the second;
- * sums: of ROWS channels of the result and SIDE that are read [tap, result, read], of all or of each thread;
- * room: of a thread. */
+/* Scratch.  rows: for each SIDE channels of the result's gradient all tiles, image by image; pairs: for each
+ * SIDE channels of the input, image by image, the pairs from the first position on, then those from the
+ * second; sums: [tap, result, input] for ROWS channels of the result and SIDE of the input, for all of these
+ * or, if there is one block, for each thread; room: a buffer for each thread. */
 typedef struct {
     uint32_t *rows, *pairs;
     float *sums;
     uint32_t *room;
-    int64_t next_rows, next_pairs, next_sums, next_room, bytes; /* from one to the next, in words */
+    int64_t next_rows, next_pairs, next_sums, next_room, bytes; /* distances in words; bytes: size of all */
 } Scratch;
 
 static int64_t taps(const TiledWeights *w) { return w->window[0] * w->window[1]; }
@@ -70,14 +70,15 @@ static Scratch scratch_of(const TiledWeights *w, void *at)
 
 /* ---- copies of a block ------------------------------------------------------------------------------- */
 
-/* Rows of an image as positions; first: the row of the first position, pad: columns of zeros in front. */
+/* An image to copy as a sequence of positions; first: row of the first position; pad: columns of zeros in
+ * front; pitch: positions per row. */
 typedef struct {
-    const uint16_t *from;            /* of the first of n channels */
+    const uint16_t *from;            /* the first of n channels */
     int64_t n, channel, row, column; /* strides */
     int64_t rows, columns, first, pad, pitch;
 } Image;
 
-/* Positions of the channels, each where its columns lie together, as rows that many words apart. */
+/* Copies positions of SIDE channels, whose columns are adjacent in memory, to rows `apart` words apart. */
 static void copy_rows(const Image *m, int64_t positions, uint32_t *to, int64_t apart)
 {
     for (int64_t c = 0; c < SIDE; c++) {
@@ -116,7 +117,7 @@ static inline void move_on(const Image *m, Place *p, int64_t by)
         *p = (Place){p->y + 1, -m->pad};
 }
 
-/* The channels of the next position, NULL: zeros. */
+/* Address of the channels of position p, which moves on to the next one; NULL: they are zeros. */
 static inline const uint16_t *next_place(const Image *m, Place *p)
 {
     const uint16_t *at = is_inside(m, *p) ? m->from + p->y * m->row + p->x * m->column : NULL;
@@ -124,7 +125,8 @@ static inline const uint16_t *next_place(const Image *m, Place *p)
     return at;
 }
 
-/* Pairs of positions of channels that lie together, from the first on, and (NULL: not) from the second. */
+/* Packs pairs of positions, of channels adjacent in memory: pairs from the first position on and, unless
+ * `second` is NULL, those from the second position on. */
 ISA static void join_pairs(const Image *m, int64_t pairs, uint32_t *first, uint32_t *second)
 {
     Place p = {m->first, -m->pad};
@@ -152,7 +154,7 @@ ISA static void join_pairs(const Image *m, int64_t pairs, uint32_t *first, uint3
     }
 }
 
-/* Tiles of SIDE words of SIDE rows, that many words apart, with rows and columns exchanged. */
+/* Transposes tiles of SIDE rows, `apart` words apart, of SIDE words; next: words from tile to tile. */
 ISA static void turn(const uint32_t *from, int64_t apart, int64_t next, int64_t tiles, uint32_t *to)
 {
     for (int64_t k = 0; k < tiles; k++, from += next, to += TILE_WORDS) {
@@ -170,7 +172,7 @@ static Image image_of(const int64_t stride[4], const char *at, int64_t image, in
     return (Image){from, least(SIDE, channels - channel), stride[1], stride[2], stride[3], 0, 0, 0, 0, 0};
 }
 
-/* SIDE channels of an image of what is read, from the row on that the first tap reads for `row`. */
+/* Copies SIDE channels of an input image, from the row on that the first tap reads for result row `row`. */
 static void copy_read(const TiledWeights *w, const char *at, int64_t image, int64_t channel, int64_t row,
                       uint32_t *to, uint32_t *room)
 {
@@ -186,7 +188,7 @@ static void copy_read(const TiledWeights *w, const char *at, int64_t image, int6
         turn((uint32_t *)(void *)((uint16_t *)(void *)room + second), apart, SIDE, w->pairs / SIDE, to);
 }
 
-/* Likewise of the result's gradient, rows of a block. */
+/* Copies SIDE channels of an image of the result's gradient: `rows` rows from `row` on. */
 static void copy_gradient(const TiledWeights *w, const char *at, int64_t image, int64_t channel, int64_t row,
                           int64_t rows, uint32_t *to, uint32_t *room)
 {
@@ -208,15 +210,15 @@ static void copy_gradient(const TiledWeights *w, const char *at, int64_t image, 
 
 enum { LINE = 64, TILE_BYTES = SIDE * LINE };
 
-/* Of taps beside each other, the first of which reads pairs[0], and one or two tiles of rows. */
+/* The products of adjacent taps, tap t of which reads pairs[t], with one or two tiles of rows. */
 typedef struct {
     const char *rows, *pairs[TAPS];
-    int64_t tiles, images, next_rows, next_low, next_pairs; /* bytes: of an image, of a tile of rows */
+    int64_t tiles, images, next_rows, next_low, next_pairs; /* next: bytes to the next image; low: to the
+                                                             * second tile of rows */
     float *sums;
 } TapProduct;
 
-/* For each of n taps, whose sums are in one of these tiles: 0 to 2 of the first rows, 3 to 5 of the others.
- */
+/* Does DO for each of n taps and the tile of its sums: 0 to 2 have the first SIDE rows, 3 to 5 the others. */
 #define EACH_TAP(n, DO, tile0, tile1, tile2)                                                                 \
     do {                                                                                                     \
         DO(0, tile0);                                                                                        \
@@ -265,7 +267,7 @@ TILES PLAIN void multiply(const TapProduct *p, bool add, int taps, bool both)
     __asm__ volatile("" ::: "memory");
 }
 
-/* Of ROWS x SIDE channels, row y of the window. */
+/* Computes the products for ROWS x SIDE channels and row y of the window. */
 TILES_ISA PLAIN static void multiply_row(const TiledWeights *w, const Scratch *s, int64_t images, int64_t out,
                                          int64_t in, int64_t y, float *sums, bool add)
 {
@@ -374,9 +376,10 @@ int64_t tiled_weights_scratch(const TiledWeights *w) { return scratch_of(w, NULL
 
 /* ---- description ------------------------------------------------------------------------------------- */
 
-/* Rows of an image are cut by a rule on its size alone, since it decides which positions a tile sums: bits
- * are the same for some of the channels.  Images of a block are what fits into the cache, or more, where that
- * is few positions; or all, where that does not take more memory than the sums of all products. */
+/* Sets the size of a block.  Rows of an image are cut by a rule on its size alone, which decides the
+ * positions that a tile sums, so that a part of the channels gets the same bits.  A block has as many images
+ * as fit into the cache, or more if those have few positions; or all, if that takes no more memory than the
+ * sums of all products. */
 static void cut(TiledWeights *w)
 {
     const int64_t in = round_up(w->in, SIDE), out = round_up(w->out, SIDE);

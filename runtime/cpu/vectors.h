@@ -1,4 +1,4 @@
-/* vectors.h -- what is done with vectors of any number of lanes, whose types are given. */
+/* vectors.h -- macros for vectors of any number of lanes; the vector types are arguments. */
 #ifndef CKC_VECTORS_H
 #define CKC_VECTORS_H
 
@@ -8,12 +8,13 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Floats as bf16 in the lower halves of words, rounded as bf16_store() does. */
+/* Converts floats to bf16 in the lower halves of words, rounded as bf16_store() does. */
 #define BF16_WORDS(Words, x)                                                                                 \
     (((Words)((x) != (x)) & ((Words)(x) >> 16 | 0x40)) |                                                     \
      (~(Words)((x) != (x)) & (((Words)(x) + 0x7FFF + ((Words)(x) >> 16 & 1)) >> 16)))
 
-/* Lane i of the lower and of the higher of two vectors whose numbers differ in bit h. */
+/* Shuffle indices for lane i of the results of SWAP, for the lower and for the higher of two vectors whose
+ * numbers differ in bit h. */
 #define FROM_LOW(lanes, h, i) ((i) & (h) ? (lanes) + (i) - (h) : (i))
 #define FROM_HIGH(lanes, h, i) (((i) & (h) ? (lanes) + (i) : (i) + (h)) % (2 * (lanes)))
 #define LANES_4(F, lanes, h, i)                                                                              \
@@ -22,8 +23,8 @@
 #define ALL_8(F, h) LANES_4(F, 8, h, 0), LANES_4(F, 8, h, 4)
 #define ALL_16(F, h) LANES_4(F, 16, h, 0), LANES_4(F, 16, h, 4), LANES_4(F, 16, h, 8), LANES_4(F, 16, h, 12)
 
-/* As many vectors r as each has lanes, transposed.  SWAP: a bit of the places in vectors with that of their
- * numbers. */
+/* TRANSPOSE transposes as many vectors r as each has lanes.  SWAP exchanges bit h of the lane's number with
+ * bit h of the vector's number. */
 #define SWAP(V, r, lanes, ALL, h)                                                                            \
     UNROLL for (int i = 0; i < (lanes); i++) if ((h) < (lanes) && !(i & (h)))                                \
     {                                                                                                        \

@@ -1,11 +1,10 @@
 /* winograd.c -- F(4x4, 3x3) of A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks
- * (2016), sections 4 and 5: tiles of 6x6 of what is read and the weights are transformed; 36 products, one
- * for each of their places, are summed over the channels; transformed back they are tiles of 4x4 of the
- * result.
+ * (2016), sections 4 and 5: input tiles of 6x6 and the weights are transformed; 36 products, one for each
+ * place of a tile, are summed over the channels and transformed back to output tiles of 4x4.
  *
- * Vectors hold eight tiles.  Scratch has the transformed weights as panels of rows, and of each thread the
- * transformed tiles of a block as panels of columns and the products of a few panels of rows.  Where there
- * are fewer tiles than channels all tiles lie there instead, and threads have a few panels of the weights. */
+ * Vectors hold eight tiles.  Scratch has the transformed weights as panels of rows and, for each thread, the
+ * transformed tiles of a block as panels of columns and the products of a few panels of rows.  If there are
+ * fewer tiles than channels, it has all tiles instead, and for each thread a few panels of the weights. */
 #include "winograd_tile.h"
 
 #include <omp.h>
@@ -13,11 +12,11 @@
 
 enum {
     FEW_CHANNELS = 128,
-    BLOCK_FEW = 32, /* tiles, of few channels */
+    BLOCK_FEW = 32, /* tiles of a block, with few channels */
     BLOCK_MANY = 64,
-    SPOTS = 64, /* tiles whose places are known at a time */
+    SPOTS = 64, /* tiles located at a time */
     GROUP_ROWS = 24,
-    FEW_ROWS = 6 /* which divides those of panels */
+    FEW_ROWS = 6 /* divides the rows of a panel */
 };
 
 /* ---- description --------------------------------------------------------------------------------- */
@@ -81,7 +80,7 @@ bool winograd_describe(Winograd *w, const Problem *q, int vector, int threads)
 
 static int64_t panels(const Winograd *w) { return ceil_div(w->out, w->panel.rows); }
 
-/* Of weights, at a time. */
+/* Number of panels of weights in scratch at a time. */
 static int64_t panels_held(const Winograd *w) { return w->by_panels ? w->groups : panels(w); }
 
 static int64_t weight_floats(const Winograd *w)
@@ -89,7 +88,7 @@ static int64_t weight_floats(const Winograd *w)
     return PLACES * panels_held(w) * w->panel.rows * w->in;
 }
 
-/* From place to place, of transformed tiles and of products. */
+/* Floats from place to place, of transformed tiles and of products. */
 static int64_t tile_place(const Winograd *w) { return place_floats(w->block * w->in); }
 static int64_t product_place(const Winograd *w) { return place_floats(w->block * GROUP_ROWS); }
 
@@ -112,7 +111,7 @@ int64_t winograd_floats(const Winograd *w)
 
 /* ---- weights ------------------------------------------------------------------------------------- */
 
-/* Windows of a channel that is read and n of the result, which are the lanes. */
+/* Loads the windows of one input channel and n output channels, which are the lanes. */
 ISA ALWAYS static inline void load_windows(const Winograd *w, const void *from, int64_t at, int64_t n,
                                            V g[WINDOW_SIDE * WINDOW_SIDE])
 {
@@ -143,7 +142,8 @@ ISA ALWAYS static inline void load_windows(const Winograd *w, const void *from, 
     g[8] = *(const V *)(const void *)last;
 }
 
-/* A part of a panel of rows.  first: of those in scratch. */
+/* Transforms the weights of input channel `in` and FEW_ROWS output channels from `out` on; first: the first
+ * output channel in scratch. */
 ISA static void transform_weights(const Winograd *w, const void *from, int64_t first, int64_t out, int64_t in,
                                   float *to)
 {
@@ -163,7 +163,7 @@ ISA static void transform_weights(const Winograd *w, const void *from, int64_t f
 
 /* ---- tiles --------------------------------------------------------------------------------------- */
 
-/* Eight tiles of one channel; to: the first of their places, a panel of columns for each. */
+/* Transforms eight tiles of one channel; to: the first place, in the panel of columns that each place has. */
 ISA static void transform_tiles(const Source tile[LANES], float *to, int64_t place, DType dt)
 {
     V v[SIDE][SIDE];
@@ -172,7 +172,8 @@ ISA static void transform_tiles(const Source tile[LANES], float *to, int64_t pla
         UNROLL for (int x = 0; x < SIDE; x++, to += place) *(V *)(void *)to = v[i][x];
 }
 
-/* Eight tiles of a block, all channels; t: the first of them in it. */
+/* Transforms eight tiles of a block, all channels; first: the block's first tile; t: the first of the eight
+ * in the block. */
 ISA static void transform_eight(const Winograd *w, const char *from, int64_t first, int64_t t, float *to)
 {
     Tile tile[LANES];
@@ -190,7 +191,7 @@ ISA static void transform_eight(const Winograd *w, const char *from, int64_t fir
 
 /* ---- results ------------------------------------------------------------------------------------- */
 
-/* Where a tile of the first channel lies, and how much of it is in the image. */
+/* Offset of an output tile of the first channel, in elements, and the rows and columns of it in the image. */
 typedef struct {
     int64_t at, rows, columns;
 } Spot;
@@ -214,7 +215,7 @@ ISA ALWAYS static inline void store_tile(const Winograd *w, char *to, const Spot
             FOR_TYPE(w->made, store, to + i * pitch, y[i], spot->columns);
 }
 
-/* Eight tiles of one channel from their products. */
+/* Transforms the products of eight tiles of one channel back and stores them. */
 ISA static void store_tiles(const Winograd *w, const float *from, int64_t place, char *to,
                             const Spot spot[LANES], float bias)
 {
@@ -256,7 +257,7 @@ ISA static void store_tiles(const Winograd *w, const float *from, int64_t place,
 
 /* ---- running ------------------------------------------------------------------------------------- */
 
-/* Rows of n panels at all places, of the tiles of a block. */
+/* Multiplies n panels of weights by the tiles of a block, at all places. */
 static void multiply(const Winograd *w, const float *weights, const float *tiles, int64_t n, float *to)
 {
     int64_t rows = w->panel.rows, columns = w->panel.columns;
@@ -268,7 +269,7 @@ static void multiply(const Winograd *w, const float *weights, const float *tiles
                                   to + p * product_place(w) + i * rows * w->block + t, w->block, false);
 }
 
-/* What a few panels make of a block: channels of the result from a panel's on. */
+/* Computes and stores a block of tiles for the output channels of a few panels of weights from `panel` on. */
 static void run_panels(const Winograd *w, char *const at[SLOTS], int64_t panel, const float *weights,
                        const float *tiles, int64_t first, float *product)
 {

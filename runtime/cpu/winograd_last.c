@@ -1,13 +1,13 @@
-/* winograd_last.c -- F(4x4, 3x3) (winograd.c) on images whose channels lie together, with AVX-512.
+/* winograd_last.c -- F(4x4, 3x3) (winograd.c) on channels-last images, with AVX-512.
  *
- * Vectors hold sixteen channels of a tile, as images have them.  Transformed tiles are, at each of the 36
- * places, groups of sixteen channels of all tiles of a block: the rows of the products of convolutions and of
- * data gradients, whose other factor is the weights as panels of columns; both factors of gradients of
- * weights, which are summed over tiles.
+ * Vectors hold sixteen channels of a tile, as images have them.  Transformed tiles are stored, at each of the
+ * 36 places, as groups of sixteen channels of all tiles of a block.  In convolutions and data gradients they
+ * are the rows of products whose other factor is the weights as panels of columns; in gradients of weights,
+ * which are summed over tiles, both factors are such tiles.
  *
- * Scratch of the former: the weights, and of each thread a block and its products.  Of the latter: the sums,
- * and a block of each factor.  Where there are fewer tiles than channels all tiles lie there instead, and
- * threads have a panel of the weights, or of the sums, at a time. */
+ * Scratch of the former has the weights and, for each thread, a block and its products; of the latter the
+ * sums and a block of each factor.  If there are fewer tiles than channels, it has all tiles instead, and for
+ * each thread a panel of the weights, or of the sums. */
 #include "winograd_tile.h"
 
 #include <omp.h>
@@ -17,16 +17,16 @@ enum {
     GROUP = 16, /* channels */
     PANEL_GROUPS = 2,
     PANEL_COLUMNS = PANEL_GROUPS * GROUP,
-    TILE_ROWS = 12, /* of a product, in registers */
+    TILE_ROWS = 12, /* tiles that are rows of a product, in registers */
     FEW_TILE_ROWS = 4,
     CHANNEL_ROWS = 8,
-    BLOCK_BYTES = 512 << 10, /* of tiles, in the second level of the cache: few channels */
-    LEAST_BLOCK = 48,        /* for each of which the weights are read */
+    BLOCK_BYTES = 512 << 10, /* bytes of the tiles of a block, in the second level of cache */
+    LEAST_BLOCK = 48,        /* tiles of a block, which reads all weights */
     MOST_BLOCK = 96,
-    TERMS_BYTES = 5 << 20, /* in the third */
+    TERMS_BYTES = 5 << 20, /* bytes of the tiles of both factors, in the third level of cache */
     LEAST_TERMS = 128,
     MOST_TERMS = 512,
-    SUM_TERMS = 64 /* in registers */
+    SUM_TERMS = 64 /* tiles summed in registers */
 };
 
 #ifdef __x86_64__
@@ -46,8 +46,8 @@ static int64_t panels_of(int64_t channels) { return ceil_div(channels, PANEL_COL
 
 static int64_t clamp(int64_t n, int64_t low, int64_t high) { return n < low ? low : least(n, high); }
 
-/* By panels or by blocks: what takes less.  The latter's sums are those of blocks; no number of threads may
- * decide. */
+/* Works by panels or by blocks, whichever takes less memory.  In gradients of weights blocks decide the order
+ * of sums, so the number of threads must not matter there. */
 void winograd_last_cut(Winograd *w)
 {
     int64_t read = groups_of(w->in), made = groups_of(w->out), tile = PLACES * GROUP * sizeof(float);
@@ -62,7 +62,7 @@ void winograd_last_cut(Winograd *w)
                                : round_up(ceil_div(w->tiles, blocks), FEW_TILE_ROWS);
 }
 
-/* Floats from place to place: of tiles, weights, products and sums. */
+/* Floats from place to place, of tiles, weights, products and sums. */
 static int64_t tiles_place(const Winograd *w, int64_t groups)
 {
     return place_floats(w->block * groups * GROUP);
@@ -87,9 +87,9 @@ static int64_t sums_place(const Winograd *w)
     return place_floats(sums_columns(w) * GROUP * (w->by_panels ? 1 : groups_of(w->out)));
 }
 
-/* What all threads share, and what each has. */
+/* The parts of scratch, in floats per place. */
 typedef struct {
-    int64_t left, right; /* tiles: of the result's gradient, or none; of what is read */
+    int64_t left, right; /* tiles of the result's gradient (0: none); tiles of the input */
     int64_t factor;      /* weights, or sums */
     int64_t product;
 } Parts;
@@ -122,7 +122,7 @@ int64_t winograd_last_floats(const Winograd *w) { return shared_floats(w) + w->t
 
 /* ---- sixteen channels ---------------------------------------------------------------------------- */
 
-/* The first n of them; the others are 0. */
+/* Loads the first n channels of a group; the others are 0. */
 WIDE ALWAYS static inline G load_group(const char *at, int64_t n, DType dt)
 {
     if (dt == DT_F32) {
@@ -157,10 +157,10 @@ TRANSFORMS(G, WIDE ALWAYS, tile_to_places, result_to_places, window_to_places, p
 
 /* ---- tiles --------------------------------------------------------------------------------------- */
 
-/* Where the positions of a tile lie; those outside of the image are those of zeros, for all channels. */
+/* Addresses of the positions of a tile; those outside the image point to zeros, for all channels. */
 typedef struct {
     const char *at[SIDE][SIDE];
-    int64_t mask[SIDE][SIDE]; /* of a channel's offset: all or nothing */
+    int64_t mask[SIDE][SIDE]; /* masks a channel's offset: all ones, or 0 outside the image */
     int64_t ahead;            /* bytes to the next tile */
 } Positions;
 
@@ -181,7 +181,7 @@ static void find_positions(const Winograd *w, const Images *of, int side, const 
         }
 }
 
-/* Functions that transform `side` rows and columns of a group to its places. */
+/* Defines a function that transforms SIDE_ rows and columns of a group to the places. */
 #define TRANSFORM(name, SIDE_, to_places)                                                                    \
     WIDE ALWAYS static inline void name(const Positions *p, int64_t offset, int64_t n, float *to,            \
                                         int64_t place, DType dt)                                             \
@@ -205,7 +205,7 @@ static void find_positions(const Winograd *w, const Images *of, int side, const 
 TRANSFORM(transform_read, SIDE, tile_to_places)
 TRANSFORM(transform_made, TILE, result_to_places)
 
-/* Functions that transform tile t of images as the block's tile b, all channels in so many groups. */
+/* Defines a function that transforms tile t of the images, in `groups` groups, as tile b of the block. */
 #define TILE_OF(name, of, channels, side, transform)                                                         \
     WIDE ALWAYS static inline void name##_as(const Winograd *w, const char *from, int64_t t, int64_t b,      \
                                              int64_t groups, float *to, DType dt)                            \
@@ -231,7 +231,7 @@ TILE_OF(made_tile, to, out, TILE, transform_made)
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
-/* Rows of tiles times a panel of weights, over all groups of channels. */
+/* Defines a function that multiplies ROWS tiles by a panel of weights, over all groups of channels. */
 #define MULTIPLY_TILES(name, ROWS)                                                                           \
     WIDE static void name(int64_t groups, const float *a, int64_t next, const float *b, float *c)            \
     {                                                                                                        \
@@ -246,7 +246,8 @@ TILE_OF(made_tile, to, out, TILE, transform_made)
 MULTIPLY_TILES(multiply_tiles, TILE_ROWS)
 MULTIPLY_TILES(multiply_few, FEW_TILE_ROWS)
 
-/* Rows of channels of the result's gradient times two groups of those read, over n tiles. */
+/* Multiplies CHANNEL_ROWS channels of the result's gradient by PANEL_GROUPS groups of input channels, summed
+ * over n tiles. */
 WIDE static void multiply_channels(int64_t n, const float *a, const float *b, int64_t next, float *c,
                                    int64_t stride, bool add)
 {
@@ -263,7 +264,8 @@ WIDE static void multiply_channels(int64_t n, const float *a, const float *b, in
 
 /* ---- convolutions and gradients of data ------------------------------------------------------------ */
 
-/* Windows of a group of channels of the result and of those read: [read][position], vectors of the former. */
+/* Loads the windows between a group of output and a group of input channels as [input][tap], vectors of
+ * output channels. */
 WIDE ALWAYS static inline void load_windows(const Winograd *w, const char *from, int64_t made, int64_t read,
                                             G windows[GROUP * WINDOW_TAPS], DType dt)
 {
@@ -295,7 +297,7 @@ WIDE ALWAYS static inline void load_windows(const Winograd *w, const char *from,
     }
 }
 
-/* Of such groups; to: their panel. */
+/* Transforms the windows of such groups; to: the panel of the output group. */
 WIDE static void transform_weights(const Winograd *w, const void *from, int64_t group, int64_t read,
                                    float *to)
 {
@@ -321,7 +323,7 @@ WIDE static void transform_weights(const Winograd *w, const void *from, int64_t 
     }
 }
 
-/* The products of n tiles and a panel. */
+/* Multiplies n tiles by a panel of weights, at all places. */
 static void multiply_panel(const Winograd *w, const float *weights, const float *tiles, int64_t n, float *to)
 {
     int64_t groups = groups_of(w->in), next = w->block * GROUP;
@@ -336,7 +338,7 @@ static void multiply_panel(const Winograd *w, const float *weights, const float 
     }
 }
 
-/* n channels of a tile of the result from their products. */
+/* Transforms the products of n channels of a tile back and stores the rows and columns inside the image. */
 WIDE ALWAYS static inline void store_result(const Winograd *w, const float *from, int64_t place, char *to,
                                             int rows, int columns, int64_t n, G bias, DType dt)
 {
@@ -435,7 +437,7 @@ static void run_images_by_panels(const Winograd *w, char *const at[SLOTS], float
 
 /* ---- gradients of weights -------------------------------------------------------------------------- */
 
-/* The windows between channel k of the result and a group of others, from their sums. */
+/* Transforms sums back and stores the windows between output channel k and a group of input channels. */
 WIDE static void store_windows(const Winograd *w, const float *from, int64_t k, int64_t c, void *to)
 {
     G half[SIDE][WINDOW_SIDE];
@@ -455,7 +457,7 @@ WIDE static void store_windows(const Winograd *w, const float *from, int64_t k, 
     }
 }
 
-/* The windows of group k of channels of the result's gradient, from its sums. */
+/* Stores the windows of group k of output channels, from its sums. */
 static void store_group_windows(const Winograd *w, const float *sums, int64_t k, void *to)
 {
     for (int64_t r = 0; r < least(GROUP, w->out - k * GROUP); r++)
@@ -463,8 +465,8 @@ static void store_group_windows(const Winograd *w, const float *sums, int64_t k,
             store_windows(w, sums + r * sums_columns(w) + c, k * GROUP + r, c, to);
 }
 
-/* Sums of a group of channels of the result's gradient at a place, over n tiles, some of them at a time: long
- * sums in registers are less exact. */
+/* Sums the products of a group of output channels at a place over n tiles, SUM_TERMS at a time, as long sums
+ * in registers are less exact. */
 static void sum_group(const Winograd *w, const float *left, const float *right, int64_t n, float *sums,
                       bool add)
 {
@@ -477,7 +479,8 @@ static void sum_group(const Winograd *w, const float *left, const float *right, 
                                   sums_columns(w), add || t > 0);
 }
 
-/* Blocks of tiles are summed by all threads, at each place; all tiles by each, groups of channels. */
+/* By blocks, threads share the places and groups of channels of each block; by panels, each thread sums all
+ * tiles for some groups of channels. */
 static void run_weights(const Winograd *w, char *const at[SLOTS], float *shared, float *threads)
 {
     const Parts parts = parts_of(w);

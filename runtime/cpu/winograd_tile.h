@@ -1,5 +1,6 @@
-/* winograd_tile.h -- tiles of images, and transforms of eight at a time: winograd.c, winograd_weights.c.
- * Elements are widened as vectors are loaded; functions of a DType are compiled for each. */
+/* winograd_tile.h -- tiles of images, and transforms of eight at a time, for winograd.c and
+ * winograd_weights.c.  Elements are widened as vectors are loaded; functions with an argument DType are
+ * compiled for each type. */
 #ifndef CKC_WINOGRAD_TILE_H
 #define CKC_WINOGRAD_TILE_H
 
@@ -13,16 +14,16 @@
 #endif
 
 enum {
-    SIDE = 6, /* of a tile that is read */
+    SIDE = 6, /* rows and columns of an input tile */
     PLACES = SIDE * SIDE,
-    TILE = 4, /* of the result */
+    TILE = 4, /* rows and columns of an output tile */
     WINDOW_SIDE = 3,
     LANES = 8,
-    LINE_FLOATS = 16 /* of the cache */
+    LINE_FLOATS = 16 /* floats in a cache line */
 };
 
-/* Floats from one of the 36 places to the next, each of which has n: an odd number of lines, so
- * that they are not all in a few sets of the cache. */
+/* Distance in floats from one of the 36 places to the next, each of which has n floats: an odd number of
+ * cache lines, so that the places do not all map to a few sets of the cache. */
 static inline int64_t place_floats(int64_t n)
 {
     return round_up(n, 2 * LINE_FLOATS) + LINE_FLOATS;
@@ -40,14 +41,15 @@ typedef float Four __attribute__((vector_size(16), aligned(4)));
 typedef uint32_t Words __attribute__((vector_size(16), aligned(4)));
 typedef uint16_t Halves __attribute__((vector_size(8), aligned(2)));
 
-/* One of three calls, whose last argument is the constant type. */
+/* Calls the function with dt as a last, constant argument, so that it is compiled for each type. */
 #define FOR_TYPE(dt, function, ...)                                                                          \
     ((dt) == DT_F32    ? function(__VA_ARGS__, DT_F32)                                                       \
      : (dt) == DT_BF16 ? function(__VA_ARGS__, DT_BF16)                                                      \
                        : function(__VA_ARGS__, DT_F16))
 
-/* One-dimensional transforms of a type of vectors: to the six places of a tile that is read, of a tile of the
- * result and of a window, and from there to such a tile and to a window. */
+/* Defines the one-dimensional transforms for vectors of type V: to the six places from a row of an input tile
+ * (of_tile), of an output tile (of_result) and of a window (of_window); and back to an output tile
+ * (to_result) and to a window (to_window). */
 #define TRANSFORMS(V, ISA, of_tile, of_result, of_window, to_result, to_window)                              \
     ISA static inline void of_tile(V o[SIDE], const V *x)                                                    \
     {                                                                                                        \
@@ -98,8 +100,8 @@ typedef uint16_t Halves __attribute__((vector_size(8), aligned(2)));
 
 TRANSFORMS(V, ISA ALWAYS, of_tile, of_result, of_window, to_result, to_window)
 
-/* What there is of a tile: its place in an image and that in memory of the first channel; the rows [top,
- * bottom) and columns [left, right) of it that lie in the image, and in memory where that is all of it. */
+/* A tile: its offset in the first channel in memory, in elements; the rows [top, bottom) and columns [left,
+ * right) of it that are inside the image; whole: all of them are. */
 typedef struct {
     int64_t at;
     int top, bottom, left, right;
@@ -108,7 +110,7 @@ typedef struct {
 
 static inline int between(int64_t n, int most) { return n < 0 ? 0 : n > most ? most : (int)n; }
 
-/* Tile t, of so many rows and columns; behind the last one there is nothing. */
+/* Finds tile t, of `side` rows and columns; tiles behind the last one are empty. */
 static inline Tile find_tile(const Winograd *w, const Images *of, int side, int64_t t)
 {
     int64_t image = t / (w->down * w->across), y = t / w->across % w->down * TILE - of->pad_y,
@@ -122,14 +124,14 @@ static inline Tile find_tile(const Winograd *w, const Images *of, int side, int6
     return tile;
 }
 
-/* Where a tile of a channel begins; one that reaches over the edge of its image is copied, zeros around. */
+/* Address of a tile of a channel; a tile that reaches over the edge of its image is a copy with zeros. */
 typedef struct {
     const char *at;
-    int64_t pitch; /* elements */
+    int64_t pitch; /* elements from row to row */
     float edge[SIDE * LANES];
 } Source;
 
-/* A row of which the columns [left, right) are in the image. */
+/* Copies a row, of which the columns [left, right) are in the image and the others become 0. */
 ISA ALWAYS static inline void copy_row(const char *from, int left, int right, float *to, DType dt)
 {
 #ifdef __x86_64__
@@ -167,7 +169,7 @@ ISA ALWAYS static inline void find_source(const Images *of, const Tile *tile, co
     }
 }
 
-/* Four elements as they lie. */
+/* Loads four adjacent elements as floats. */
 ISA ALWAYS static inline Four load(const char *at, DType dt)
 {
     if (dt == DT_F32)
@@ -178,7 +180,7 @@ ISA ALWAYS static inline Four load(const char *at, DType dt)
     return (Four){f16_load(h[0]), f16_load(h[1]), f16_load(h[2]), f16_load(h[3])};
 }
 
-/* The first n of four. */
+/* Stores the first n of four floats as elements. */
 ISA ALWAYS static inline void store(char *at, Four x, int64_t n, DType dt)
 {
     if (dt == DT_F32) {
@@ -211,7 +213,7 @@ ISA static inline V both(Four low, Four high)
     return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
-/* Four columns from one on of a row of eight tiles: a vector for each. */
+/* Loads four columns of a row of eight tiles, from `column` on: d[j] has column j of all tiles. */
 ISA ALWAYS static inline void load_four(const Source tile[LANES], int row, int column, V d[4], DType dt)
 {
     const int64_t size = dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
@@ -223,7 +225,7 @@ ISA ALWAYS static inline void load_four(const Source tile[LANES], int row, int c
     UNROLL for (int j = 0; j < 4; j++) d[j] = both(r[j], r[4 + j]);
 }
 
-/* All of its columns. */
+/* Loads all columns of a row of eight tiles. */
 ISA ALWAYS static inline void load_row(const Source tile[LANES], int row, V d[SIDE], DType dt)
 {
     V right[4];
@@ -233,7 +235,7 @@ ISA ALWAYS static inline void load_row(const Source tile[LANES], int row, V d[SI
     d[5] = right[3];
 }
 
-/* Columns of rows that are transformed, n of them, as rows were. */
+/* Applies the one-dimensional transform to the columns of n rows that have been transformed already. */
 ISA ALWAYS static inline void transform_columns(void of(V o[SIDE], const V *d), int n, V half[][SIDE],
                                                 V v[SIDE][SIDE])
 {
@@ -245,7 +247,7 @@ ISA ALWAYS static inline void transform_columns(void of(V o[SIDE], const V *d), 
     }
 }
 
-/* v: of each of the 36 places. */
+/* Transforms eight tiles; v has a vector for each of the 36 places. */
 ISA ALWAYS static inline void transform_tile(const Source tile[LANES], V v[SIDE][SIDE], DType dt)
 {
     V half[SIDE][SIDE];

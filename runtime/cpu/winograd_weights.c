@@ -1,27 +1,27 @@
-/* winograd_weights.c -- gradients of weights of 3x3 convolutions: F(4x4, 3x3) turned around (winograd.c).
- * Tiles of 6x6 of what the convolution read and of 4x4 of its result's gradient are transformed; at each of
- * 36 places they are the factors of a product, which is summed over all tiles; transformed back its elements
- * are windows of 3x3.
+/* winograd_weights.c -- gradients of weights of 3x3 convolutions: F(4x4, 3x3) (winograd.c) transposed.
+ * Tiles of 6x6 of the convolution's input and of 4x4 of its result's gradient are transformed; at each of 36
+ * places they are the factors of a product, which is summed over all tiles and transformed back to windows of
+ * 3x3.
  *
- * Scratch has the sums, and the transformed tiles of a block as panels: those of the result's gradient of
- * rows, the others of columns; where that is less, all tiles, and threads have the sums of a few panels.
- * Vectors hold eight channels of a tile.  Every sum is over so many tiles in registers, then added to those
- * before. */
+ * Scratch has the sums, and the transformed tiles of a block as panels, of rows for the result's gradient and
+ * of columns for the input; or, if that is less, all tiles, and for each thread the sums of a few panels.
+ * Vectors hold eight channels of a tile.  SUM_TERMS tiles at a time are summed in registers, then added to
+ * the sums before. */
 #include "winograd_tile.h"
 
 #include <omp.h>
 
 enum {
-    ROWS = 6, /* of a panel; of eight on from a multiple of eight, 6, 4 or 2 are the first panel's */
-    BLOCK_TERMS = 128, /* tiles */
-    SUM_TERMS = 64     /* in registers */
+    ROWS = 6, /* rows of a panel; of eight rows from a multiple of 8 on, 6, 4 or 2 are in the first panel */
+    BLOCK_TERMS = 128, /* tiles of a block */
+    SUM_TERMS = 64     /* tiles summed in registers */
 };
 
 typedef struct {
     int64_t rows, columns;      /* channels in whole panels */
-    int64_t sum_rows;           /* of them, whose sums are there at a time */
-    float *sums, *left, *right; /* of each place: [sum_rows, columns]; panels of rows; of columns */
-    int64_t next_sums, next_left, next_right; /* from place to place */
+    int64_t sum_rows;           /* how many of the rows have sums in scratch at a time */
+    float *sums, *left, *right; /* per place: [sum_rows, columns]; panels of rows; panels of columns */
+    int64_t next_sums, next_left, next_right; /* floats from place to place */
 } Scratch;
 
 static Scratch scratch_of(const Winograd *w, float *at)
@@ -37,7 +37,7 @@ static Scratch scratch_of(const Winograd *w, float *at)
     return s;
 }
 
-/* No number of threads may decide: sums are those of blocks. */
+/* The number of threads must not matter here, since blocks decide the order of sums. */
 void winograd_weights_cut(Winograd *w)
 {
     w->by_panels = (w->tiles - BLOCK_TERMS) * (w->in + w->out) <= w->in * w->out;
@@ -52,7 +52,7 @@ int64_t winograd_weights_floats(const Winograd *w)
 
 /* ---- transforms of eight at a time --------------------------------------------------------------- */
 
-/* A tile of eight channels, of which there are n. */
+/* Finds a tile of eight channels, of which n exist; the others are empty. */
 ISA ALWAYS static inline void find_channels(const Images *of, const Tile *tile, const char *from, int64_t n,
                                             Source source[LANES], DType dt)
 {
@@ -74,8 +74,8 @@ ISA ALWAYS static inline void transform_result(const Source channel[LANES], V v[
 
 /* ---- a block of tiles -------------------------------------------------------------------------------- */
 
-/* Rows of a term at all places, the first of them row r of its panel: eight, or those of this panel only.
- * next: from there to row 0 of the panel behind it. */
+/* Stores rows of a term at all places, from row r of a panel on: eight, or only those of this panel.  next:
+ * floats from there to row 0 of the next panel. */
 ISA ALWAYS static inline void store_rows(V v[SIDE][SIDE], int r, bool eight, float *to, int64_t place,
                                      int64_t next)
 {
@@ -88,7 +88,7 @@ ISA ALWAYS static inline void store_rows(V v[SIDE][SIDE], int r, bool eight, flo
         }
 }
 
-/* Tile t of the block, all channels, as term t of its panels. */
+/* Transforms tile t of the block, all channels of the result's gradient, as term t of the panels of rows. */
 ISA static void transform_left(const Winograd *w, const Scratch *s, const char *from, int64_t first,
                                int64_t t)
 {
@@ -98,7 +98,7 @@ ISA static void transform_left(const Winograd *w, const Scratch *s, const char *
     const int64_t channel = w->to.stride[1] * dtype_size[w->read], place = s->next_left;
     for (int64_t k = 0; k < s->rows; k += LANES) {
         const int64_t r = k % ROWS, next = w->block * ROWS - r;
-        const bool eight = k + LANES <= s->rows; /* else the panel is the last */
+        const bool eight = k + LANES <= s->rows; /* if not, the panel is the last one */
         float *to = s->left + (k / ROWS * w->block + t) * ROWS + r;
         FOR_TYPE(w->read, find_channels, &w->to, &tile, from + k * channel, w->out - k, source);
         FOR_TYPE(w->read, transform_result, source, v);
@@ -127,7 +127,8 @@ ISA static void transform_right(const Winograd *w, const Scratch *s, const char 
     }
 }
 
-/* Rows of a few panels at a place, the first n tiles of the block; sums: where the first row's are. */
+/* Sums the products of a few panels of rows at a place over the first n tiles of the block; sums: those of
+ * the first row. */
 static void multiply(const Winograd *w, const Scratch *s, int64_t place, int64_t row, int64_t n, float *sums,
                      bool add)
 {
@@ -144,7 +145,8 @@ static void multiply(const Winograd *w, const Scratch *s, int64_t place, int64_t
 
 /* ---- running ----------------------------------------------------------------------------------------- */
 
-/* The windows between channel k of the result, whose sums these are, and n others. */
+/* Transforms sums back and stores the windows between output channel k, whose sums these are, and n input
+ * channels from c on. */
 ISA static void store_windows(const Winograd *w, const Scratch *s, const float *sums, int64_t k, int64_t c,
                               int64_t n, void *to)
 {

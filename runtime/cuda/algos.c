@@ -1,9 +1,9 @@
-/* algos.c -- which algorithm of cuBLASLt a product runs through on a GPU that is here.
+/* algos.c -- chooses the algorithm of cuBLASLt for a product on a GPU that is here.
  *
- * The library is asked once for every distinct product, and the fastest of what it names is taken.  That is
- * kept with the compiled kernels, word by word, and neither asked for nor timed again: what the library says
- * and how long it takes differ from process to process, and the bits of a plan's results must not.  Of two
- * processes that choose at a time the first to write has chosen for both. */
+ * The library is asked once for every distinct product, and the fastest of the algorithms it names is taken.
+ * The choice is kept with the compiled kernels, word by word, and neither asked for nor timed again: the
+ * library's answers and times differ from process to process, and the bits of a plan's results must not.  If
+ * two processes choose at the same time, the first one to write chooses for both. */
 #include "ir/mem.h"
 #include "profile.h"
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 
 /* ---- the file ----------------------------------------------------------------------------------- */
 
-/* A product a line: its hash, then nanoseconds and words of each algorithm. */
+/* Parses the line of a product: its hash, then nanoseconds and text of each algorithm. */
 static bool parse_line(const char *s, const char *end, Known *out)
 {
     char *next;
@@ -50,7 +50,7 @@ static bool takes_all(const CudaProfile *p, const Known *k, const Routine *r)
     return true;
 }
 
-/* What another process has kept of a product since this one asked for it. */
+/* Adopts the algorithms that another process has kept for a product since this one asked for it. */
 static void adopt(const CudaProfile *p, Known *k, const Known *theirs)
 {
     Routine r;
@@ -113,7 +113,7 @@ static bool write_kept(const CudaProfile *p, Diag *d)
 
 /* ---- choosing ----------------------------------------------------------------------------------- */
 
-/* The library's first ones, and its first without workspace. */
+/* Asks the library for its first algorithms, and for its first one without workspace. */
 static void ask_library(const CudaProfile *p, Known *k, const Routine *r)
 {
     k->n = routine_algos(r, &p->lib, &k->of, p->workspace, k->algo, KNOWN_ALGOS - 1);
@@ -125,7 +125,7 @@ static void ask_library(const CudaProfile *p, Known *k, const Routine *r)
         k->ns[i] = -1;
 }
 
-/* Are there algorithms that were kept, and does the library take them? */
+/* Uses the algorithms that were kept if the library takes them, else asks the library. */
 static bool ask(const CudaProfile *p, Known *k, Diag *d)
 {
     Routine r;

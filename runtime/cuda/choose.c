@@ -1,20 +1,19 @@
-/* choose.c -- what commands run through on an NVIDIA GPU, and what they need beside their operands.
+/* choose.c -- chooses how commands run on an NVIDIA GPU, and the workspace that they need.
  *
- * Products are cuBLASLt's.  Where the GPU is here each has an algorithm (algos.c), which is part of the
- * plan's choice: the fastest, where times are known (measure.c), else the library's first.  Of a GPU that is
- * not here the plan has the workspace that NVIDIA recommends.  Everything else, and products for which there
- * is no algorithm or no library, is its text; attention has several, and which of them is the plan's choice
- * as well. */
+ * Products run in cuBLASLt.  If the GPU is here, each has an algorithm (algos.c), which is part of the plan's
+ * choice: the fastest if times are known (measure.c), else the library's first.  For a GPU that is not here
+ * the plan reserves the workspace that NVIDIA recommends.  Everything else, and products without an algorithm
+ * or library, runs as text; attention has several texts, and the one taken is part of the choice, too. */
 #include "ir/mem.h"
 #include "profile.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of workspace that products may have: NVIDIA's recommendation for cublasSetWorkspace. */
+/* Bytes of workspace that products may use: NVIDIA's recommendation for cublasSetWorkspace. */
 enum { HOPPER = 90, WORKSPACE_HOPPER = 32 << 20, WORKSPACE = 4 << 20 };
 
-/* Times of another driver, library or GPU, or of text with another prelude, are others. */
+/* Opens the times and algorithms kept for this GPU, driver, library and prelude. */
 static void open_times(CudaProfile *p)
 {
     char *text = NULL;
@@ -67,8 +66,8 @@ void *cuda_profile_open(const ProfileOptions *o, Diag *d)
 typedef struct {
     Launches l;
     Products products;
-    ProductAlgo *first, *least; /* per product: the fastest; without workspace */
-    double slower;              /* ns that the latter take more */
+    ProductAlgo *first, *least; /* per product: the fastest algorithm, and the one without workspace */
+    double slower;              /* ns that all of `least` take more than those of `first` */
 } Asked;
 
 static bool ask_product(CudaProfile *p, Asked *q, uint32_t i, Diag *d)
@@ -100,7 +99,7 @@ static bool ask_command(CudaProfile *p, const Command *c, Asked *out, Arena *a, 
     return true;
 }
 
-/* Bytes of a launch's products; -1: it runs as text. */
+/* Bytes of workspace for a launch's products; -1: the launch runs as text. */
 static int64_t product_bytes(const Launch *l, const Products *p, const ProductAlgo *algo)
 {
     Gemms s;
@@ -115,7 +114,8 @@ static int64_t product_bytes(const Launch *l, const Products *p, const ProductAl
     return all ? most : -1;
 }
 
-/* Behind the buffers of a loop: launches use it one after the other. */
+/* Bytes of workspace of a command: the buffers of a loop, then room for the launch that needs most, as
+ * launches run one after the other. */
 static int64_t workspace_bytes(const Command *c, const Asked *q, const ProductAlgo *algo)
 {
     int64_t most = 0, own = command_workspace_bytes(c);
@@ -138,7 +138,7 @@ static Candidate candidate(CudaProfile *p, const Command *c, const Asked *q, con
     return (Candidate){choice, workspace_bytes(c, q, algo), -1};
 }
 
-/* Of text, products and their algorithms, and operands. */
+/* Index of the time of a command, by the hash of its text, products, algorithms and sizes of operands. */
 static uint32_t command_entry(CudaProfile *p, const Command *c, const Asked *q, const char *choice)
 {
     XXH3_state_t h;
@@ -190,7 +190,8 @@ bool profile_answer(CudaProfile *p, StepCost *out, Diag *d)
     return true;
 }
 
-/* Attention multiplies in warpgroups wherever it can, and has small tiles where others do not fit. */
+/* Copies commands, with the text of attention set: with wgmma if the GPU has it, with small tiles if others
+ * do not fit into shared memory. */
 static Command *with_texts(const CudaProfile *p, const Command *c, uint32_t n, Arena *a)
 {
     const DeviceInfo *d = p->opt.device;

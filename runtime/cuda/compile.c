@@ -1,5 +1,5 @@
-/* compile.c -- kernels to functions of a GPU: CUDA C compiled by NVRTC to machine code of the device, never
- * to PTX, which every driver would translate in its own way.  What was compiled is in the cache of kernels,
+/* compile.c -- from kernels to functions of a GPU: NVRTC compiles CUDA C to machine code of the device, never
+ * to PTX, which every driver would translate in its own way.  The results are kept in the cache of kernels,
  * keyed by text, options, device and NVRTC. */
 #include "cuda.h"
 #include "ir/mem.h"
@@ -13,19 +13,19 @@ typedef struct {
     const CudaDriver *cu;
     const Nvrtc *rtc;
     char arch[40];
-    int shared; /* bytes that a block may have */
+    int shared; /* bytes of shared memory that a block may have */
     KernelObjects *objects;
-    Arena *arena; /* of functions */
+    Arena *arena; /* for the functions */
     const char *why;
 } Compiler;
 
-/* Sums keep their order and nothing is contracted; what is written as fmaf is one. */
+/* Sums keep their order, and nothing is contracted to fused multiply-adds; fmaf in the text remains one. */
 static const char no_contraction[] = "--fmad=false";
-static const char standard[] = "--std=c++17"; /* as NVRTC 12 and 13 have it where nothing is said */
+static const char standard[] = "--std=c++17"; /* the default of NVRTC 12 and 13 */
 
 /* ---- NVRTC -------------------------------------------------------------------------------------- */
 
-/* The kernel of a line of the source, from the mark before it; NULL: it is in the prelude. */
+/* Name of the kernel with a line of the source, by the last mark before it; NULL: it is in the prelude. */
 static const char *kernel_at(const char *source, long line, char name[64])
 {
     const char *found = NULL;
@@ -38,7 +38,7 @@ static const char *kernel_at(const char *source, long line, char name[64])
     return found;
 }
 
-/* "kernels.cu(123): error: ...": the first one, with its kernel. */
+/* Fails with the first error of the log, "kernels.cu(123): error: ...", and the kernel that it is in. */
 static void compile_error(const char *source, const char *log, Diag *d)
 {
     char name[64] = "";
@@ -69,7 +69,7 @@ static bool fail_with_log(const Compiler *x, nvrtcProgram program, const char *s
     return false;
 }
 
-/* *cubin, of n bytes, is malloc'ed, also on failure. */
+/* Compiles a program to *cubin, *n bytes, which the caller frees even after a failure. */
 static bool compile(const Compiler *x, nvrtcProgram program, const char *source, char **cubin, size_t *n,
                     Diag *d)
 {
@@ -162,7 +162,7 @@ static const char *why(void *on)
     return x->why ? x->why : "not found in the cache";
 }
 
-/* What a key has to tell apart besides the text. */
+/* Hash of everything except the text that a compiled kernel depends on. */
 static uint64_t hash_compiler(const Compiler *x)
 {
     char *text = NULL;

@@ -1,8 +1,8 @@
-/* cuda.c -- an NVIDIA GPU as a device: the launches of a Program in streams, one for each of its lanes.
+/* cuda.c -- an NVIDIA GPU as a device: runs the launches of a Program in streams, one for each of its lanes.
  *
- * Everything that can fail for want of something happens in cuda_open: one allocation of the arena's size,
- * the other space in pinned memory of the host, kernels compiled and loaded, streams and events made.  A run
- * then only enqueues: nothing is allocated. */
+ * Everything that can fail for lack of resources happens in cuda_open: it makes one allocation of the arena's
+ * size, the other space in pinned host memory, compiles and loads kernels, and makes streams and events.  A
+ * run then only enqueues and allocates nothing. */
 #include "task.h"
 #include "ir/program.h"
 #include "runtime/device.h"
@@ -11,24 +11,24 @@
 
 typedef struct {
     const Plan *plan;
-    Arena arena; /* tables; this lies in it */
+    Arena arena; /* tables, and this struct */
     Program program;
     CudaContext on;
     CUdeviceptr memory;
     void *host;
     Staging stage;
     CUstream stream[LANES];
-    CUevent begin, end[LANES]; /* of a run; of each lane in it */
+    CUevent begin, end[LANES]; /* start of a run; end of each lane in it */
     ProductLibrary lib;
-    const CudaBatch *batch; /* as the launches of the program */
-    Tasks tasks;            /* likewise */
-    CUevent *done;        /* likewise; NULL: no other lane waits for it */
-    int eager[2];         /* runs so far that were issued launch by launch: of a micro-batch, of the rest */
-    CUgraphExec graph[2]; /* likewise, of those behind them */
-    CUevent *timed;       /* per plan step, and one more: when the compute lane comes to it */
+    const CudaBatch *batch; /* per launch of the program */
+    Tasks tasks;            /* of the program's launches */
+    CUevent *done;        /* per launch: its end; NULL: no other lane waits for it */
+    int eager[2];         /* number of runs issued launch by launch: of a micro-batch, of the rest */
+    CUgraphExec graph[2]; /* graphs for the later runs: of a micro-batch, of the rest */
+    CUevent *timed;       /* per plan step, and one more: when the compute lane reaches it */
 } Cuda;
 
-/* In functions that have x and d. */
+/* For functions that have x and d. */
 #define CALL(name, ...) CUDA_CALL(x->on.cu, name, __VA_ARGS__)
 
 /* ---- opening ------------------------------------------------------------------------------------ */
@@ -112,7 +112,7 @@ static bool prepare(Cuda *x, const ExecOptions *opt, Arena *tmp, Diag *d)
             CALL(cuMemsetD8Async, x->memory, 0xFF, (size_t)p->arena_bytes, x->stream[0]));
 }
 
-/* What was made; errors say nothing new here. */
+/* Frees everything that was made, ignoring errors. */
 static void give_back(Cuda *x)
 {
     if (x->stream[LANE_COMPUTE])
@@ -168,7 +168,7 @@ static void *cuda_open(const Plan *p, const ExecOptions *opt, Diag *d)
 
 /* ---- running ------------------------------------------------------------------------------------ */
 
-/* Launches before `begin` have ended. */
+/* Enqueues the launches [from, to); those before `begin` have ended and are not waited for. */
 static bool enqueue(const Cuda *x, uint32_t begin, uint32_t from, uint32_t to, Diag *d)
 {
     for (uint32_t i = from; i < to; i++) {
@@ -182,7 +182,7 @@ static bool enqueue(const Cuda *x, uint32_t begin, uint32_t from, uint32_t to, D
     return true;
 }
 
-/* The other lanes begin behind what is in the compute lane. */
+/* Makes the other lanes wait for what is in the compute lane. */
 static bool fork_lanes(const Cuda *x, Diag *d)
 {
     TRY(CALL(cuEventRecord, x->begin, x->stream[LANE_COMPUTE]));
@@ -208,7 +208,7 @@ static bool enqueue_steps(const Cuda *x, uint32_t from, uint32_t to, bool timed,
     return !timed || CALL(cuEventRecord, x->timed[to], x->stream[LANE_COMPUTE]);
 }
 
-/* All of a run. */
+/* Enqueues a whole run: a micro-batch or the rest. */
 static bool enqueue_run(const Cuda *x, bool rest, bool timed, Diag *d)
 {
     const Plan *p = x->plan;
@@ -231,7 +231,8 @@ static bool capture(Cuda *x, bool rest, Diag *d)
     return ok;
 }
 
-/* What runs in another lane takes no time here; of a batch every step takes its part. */
+/* Updates seconds with the times of the compute lane; launches in other lanes count as 0, and the steps of a
+ * batch share its time equally. */
 static bool take_times(const Cuda *x, uint32_t from, uint32_t to, double *seconds, Diag *d)
 {
     const Program *p = &x->program;
@@ -246,8 +247,9 @@ static bool take_times(const Cuda *x, uint32_t from, uint32_t to, double *second
     return true;
 }
 
-/* The first time launch by launch, which loads what is loaded late; once more where times are wanted, so that
- * they are of a warm run; from then on as one graph, which costs the host a call and runs beside it. */
+/* The first run is issued launch by launch, which triggers lazy loading; a second one too if times are
+ * wanted, so that one of them is warm.  Later runs are one graph, which costs the host one call and runs
+ * asynchronously. */
 static bool run(Cuda *x, bool rest, double *seconds, Diag *d)
 {
     const Plan *p = x->plan;
@@ -320,7 +322,7 @@ static bool cuda_read(void *device, Space space, int64_t at, void *to, int64_t b
     return IN_CONTEXT(&x->on, read_space(x, space, at, to, bytes, d));
 }
 
-/* Which copies 8 bytes at a time: the three of an image are four. */
+/* Channels are copied 8 bytes at a time, so the three channels of an image become four. */
 static int cuda_channels_last(void) { return 8; }
 
 const DeviceOps cuda_device = {.name = "cuda",

@@ -1,4 +1,4 @@
-/* cuda.h -- what the files of this device share. */
+/* cuda.h -- shared by the files of the device "cuda": contexts, staging of inputs, kernels, the profile. */
 #ifndef CKC_CUDA_H
 #define CKC_CUDA_H
 
@@ -8,28 +8,29 @@
 
 /* ---- info.c ------------------------------------------------------------------------------------- */
 
-/* 0: it does not say. */
+/* An attribute of the device; 0 if the driver does not tell. */
 int cuda_attribute(const CudaDriver *cu, CUdevice device, CUdevice_attribute which);
 int cuda_capability(const CudaDriver *cu, CUdevice device); /* 90 is 9.0 */
-/* Products of warpgroups: has the GPU them, and does its compiler know? */
+/* Does the GPU have matrix products of warpgroups (wgmma), and does NVRTC know them? */
 bool cuda_has_wgmma(const CudaDriver *cu, CUdevice device);
 
 /* A GPU's primary context.  Zeroed: not open. */
 typedef struct {
-    const CudaDriver *cu; /* NULL: there is no driver, or nobody asked */
+    const CudaDriver *cu; /* NULL: there is no driver, or the context was never opened */
     CUdevice device;
     CUcontext context;
 } CudaContext;
 
-bool cuda_context_open(CudaContext *x, int ordinal, Diag *d); /* to be closed also where it failed */
+bool cuda_context_open(CudaContext *x, int ordinal, Diag *d); /* to be closed even if it failed */
 void cuda_context_close(CudaContext *x);
-/* The calling thread's from enter to leave, which says `ok`; one that is not open: nothing changes. */
+/* The context is current in the calling thread from enter to leave, which returns `ok`; both have no effect
+ * if it is not open. */
 bool cuda_context_enter(const CudaContext *x, Diag *d);
 bool cuda_context_leave(const CudaContext *x, bool ok);
-/* In functions that have d. */
+/* Evaluates `work` in the context; for functions that have d. */
 #define IN_CONTEXT(x, work) (cuda_context_enter(x, d) && cuda_context_leave(x, work))
 
-/* As in DeviceOps. */
+/* The functions of DeviceOps. */
 bool cuda_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d);
 bool cuda_complete(Diag *d);
 const char *cuda_about(int ordinal, Arena *a);
@@ -38,25 +39,25 @@ const char *cuda_about(int ordinal, Arena *a);
 
 enum { CUDA_FLIGHT = 2 }; /* runs that are begun and not finished, at most */
 
-/* Pinned memory of the host: buffers for the inputs of a run, each with room for `bytes`, then results. */
+/* Pinned host memory: CUDA_FLIGHT buffers of `bytes` bytes for the inputs of a run, then the results. */
 typedef struct {
     const CudaContext *on;
     CUstream stream;
     char *memory;
-    int64_t bytes, used; /* of a buffer */
-    int half;            /* which one */
+    int64_t bytes, used; /* size of a buffer; bytes used of the current one */
+    int half;            /* index of the current buffer */
     CUevent taken[CUDA_FLIGHT], begin[CUDA_FLIGHT], end[CUDA_FLIGHT];
     uint32_t turns, begun, ended, finished;
 } Staging;
 
-int64_t stage_bytes(const Graph *g); /* of all its inputs */
+int64_t stage_bytes(const Graph *g); /* size of a buffer for all inputs of the graph */
 bool stage_open(Staging *s, const CudaContext *on, CUstream stream, int64_t bytes, Diag *d);
 void stage_close(Staging *s); /* {0} is fine */
-/* Enqueues a copy to the device; what it reads may change when this returns.  More than there is room for is
- * copied from pageable memory. */
+/* Enqueues a copy to the device; `from` may be overwritten when this returns.  Data that does not fit into
+ * the buffer is copied from pageable memory. */
 bool stage_write(Staging *s, CUdeviceptr to, const void *from, int64_t bytes, Diag *d);
-bool stage_turn(Staging *s, Diag *d); /* the next writes are of the next run */
-/* As in DeviceOps. */
+bool stage_turn(Staging *s, Diag *d); /* the writes from now on belong to the next run */
+/* The functions begin, end and finish of DeviceOps. */
 bool stage_begin(Staging *s, Diag *d);
 bool stage_end(Staging *s, CUdeviceptr result, int64_t bytes, Diag *d);
 bool stage_finish(Staging *s, void *result, int64_t bytes, double *seconds, Diag *d);
@@ -67,9 +68,9 @@ typedef struct {
     CUfunction fn[CUDA_PHASES];
 } CudaKernel;
 
-/* Functions of kernels, out[i] of k[i], one for all of a text, in the current context, from the cache (NULL:
- * the user's).  They can be launched until the objects are given back, also of a load that failed.  Allocated
- * in a. */
+/* Sets out[i] to the functions of k[i], in the current context, from the cache (NULL: the user's); kernels of
+ * the same text share one.  Allocated in a.  They can be launched until cuda_kernels_unload(o), which is to
+ * be called even if the load failed. */
 bool cuda_kernels_load(const CudaDriver *cu, CUdevice device, const KernelCache *cache,
                        const Kernel *const *k, int n, const CudaKernel **out, KernelObjects *o, Arena *a,
                        Diag *d);
@@ -77,7 +78,7 @@ void cuda_kernels_unload(const CudaDriver *cu, KernelObjects *o);
 
 /* ---- choose.c ----------------------------------------------------------------------------------- */
 
-/* As in DeviceOps; of a device that need not be here. */
+/* The functions of DeviceOps; the device need not be here. */
 CostFn cuda_choose;
 TimesFn cuda_times;
 bool cuda_learn(void *profile, const NodeId *first, const double *seconds, uint32_t n, Diag *d);

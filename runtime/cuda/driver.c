@@ -12,8 +12,8 @@
 #include <xxhash.h>
 
 typedef struct {
-    const char *title, *file[4]; /* names to try, newest first */
-    const char *without;         /* what still works */
+    const char *title, *file[4]; /* file: names to try, newest first */
+    const char *without;         /* what works without the library, and how to get it */
 } Library;
 
 static const Library driver_library = {
@@ -29,10 +29,10 @@ static const Library cublaslt_library = {"cuBLASLt",
                                          "products run as generated kernels, slower by far; pip install "
                                          "nvidia-cublas brings it"};
 
-/* Folders, from an environment variable or the root; in the order of search. */
+/* Folders to search, in this order; relative to the folder in an environment variable if that is given. */
 static const struct {
     const char *variable, *folder;
-} places[] = {{NULL, ""}, /* the loader's own */
+} places[] = {{NULL, ""}, /* the loader's own folders */
               {NULL, "/usr/local/cuda/lib64/"},
               {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/*/lib/"},
               {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/*/lib/"},
@@ -42,7 +42,7 @@ static const struct {
 static const char searched[] =
     "the loader's folders, /usr/local/cuda/lib64, nvidia/*/lib of Python's packages";
 
-/* Held while one of the three is looked for, so that threads find it once. */
+/* Held while one of the three libraries is searched, so that threads load it once. */
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
 /* May this open library be used? */
@@ -57,7 +57,7 @@ static void *try_open(const char *path, Accept *accept, void *user)
     return NULL;
 }
 
-/* The first that opens; a name without a folder is the loader's to find. */
+/* Opens the first file that matches and is accepted; the loader finds a name without a folder. */
 static void *open_in(const char *before, const char *folder, const char *file, Accept *accept, void *user)
 {
     char pattern[PATH_MAX];
@@ -153,13 +153,13 @@ const CudaDriver *cuda_driver(Diag *d)
 
 /* ---- libraries for a driver --------------------------------------------------------------------- */
 
-/* One of a version that the driver runs. */
+/* The search for a library of a version that the driver runs. */
 typedef struct {
     void *table;
     bool (*load)(void *dl, void *table, int *major, int *minor, const char **lacking);
-    int most;            /* of the driver: major version */
-    int major, minor;    /* of one that was found and is newer */
-    const char *lacking; /* a function that one that was found has not */
+    int most;            /* major version of CUDA that the driver runs */
+    int major, minor;    /* version of a library that was found and is too new */
+    const char *lacking; /* a function that a library found lacks */
 } Search;
 
 static bool accept(void *dl, void *user)
@@ -195,7 +195,7 @@ static bool load_once(bool *loaded, const CudaDriver *cu, const Library *l, Sear
     return ok;
 }
 
-/* A new version at the same place is another. */
+/* Hash of size and modification time of the file that has the function: differs if the file is replaced. */
 static uint64_t file_hash(const void *function)
 {
     Dl_info at;

@@ -1,4 +1,4 @@
-/* driver.h -- NVIDIA's driver API, NVRTC and cuBLASLt, found when running. */
+/* driver.h -- NVIDIA's driver API, NVRTC and cuBLASLt, which are loaded at run time. */
 #ifndef CKC_CUDA_DRIVER_H
 #define CKC_CUDA_DRIVER_H
 
@@ -60,14 +60,14 @@ enum {
 typedef struct {
 #define CU(name, ...) CUresult (*name)(__VA_ARGS__);
 #include "symbols.def"
-    int version; /* of CUDA that it runs: 12040 is 12.4 */
+    int version; /* newest CUDA that the driver runs: 12040 is 12.4 */
 } CudaDriver;
 
 typedef struct {
 #define RTC(name, ...) nvrtcResult (*name)(__VA_ARGS__);
 #include "symbols.def"
     int major, minor;
-    uint64_t hash; /* of what tells one installation from another */
+    uint64_t hash; /* differs from installation to installation */
 } Nvrtc;
 
 typedef struct {
@@ -76,15 +76,15 @@ typedef struct {
     int version; /* 130200 is 13.2.0 */
 } CublasLt;
 
-/* Loaded once; any thread may ask.  Where CKC_CUDA_PATH is set they are looked for in that folder alone ("":
- * not at all); else where the loader looks, in /usr/local/cuda, and in the packages of a Python.  NULL: a
- * message of one line (EXIT_DEVICE) says what is missing, where it was looked for and what works without. */
+/* The libraries are loaded once; any thread may call these.  If CKC_CUDA_PATH is set, only that folder is
+ * searched ("": none); else the loader's folders, /usr/local/cuda, and the packages of Python.  NULL: a
+ * message of one line (EXIT_DEVICE) says what is missing, where it was searched and what works without it. */
 const CudaDriver *cuda_driver(Diag *d);
-/* One that compiles for the driver: not newer than it. */
+/* A version that is not newer than the driver. */
 const Nvrtc *cuda_nvrtc(const CudaDriver *cu, Diag *d);
 const CublasLt *cuda_cublaslt(const CudaDriver *cu, Diag *d);
 
-/* Is r a success?  Else the message says what was called. */
+/* Is r a success?  If not, the message names the function that was called. */
 bool cuda_ok(const CudaDriver *cu, CUresult r, const char *call, Diag *d);
 #define CUDA_CALL(cu, name, ...) cuda_ok(cu, (cu)->name(__VA_ARGS__), #name, d)
 /* NULL is fine. */

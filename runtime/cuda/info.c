@@ -1,4 +1,4 @@
-/* info.c -- what a GPU says of itself, as a device to plan for. */
+/* info.c -- describes a GPU that is here as a device to plan for. */
 #include "cuda.h"
 #include "product.h"
 #include <ctype.h>
@@ -61,9 +61,9 @@ bool cuda_context_leave(const CudaContext *x, bool ok)
     return ok;
 }
 
-/* ---- one that has a file in devices/ ------------------------------------------------------------ */
+/* ---- GPUs that have a file in devices/ ---------------------------------------------------------- */
 
-/* Does s begin with words that, joined, are the name?  "RTX 4090" is rtx4090, "L40S" is not l4. */
+/* Does s begin with words that joined are the name?  "RTX 4090" is rtx4090, "L40S" is not l4. */
 static bool begins_with(const char *s, const char *name)
 {
     while (*name && *s) {
@@ -85,12 +85,12 @@ static const char *find_file(const char *title)
     return NULL;
 }
 
-/* ---- any other ---------------------------------------------------------------------------------- */
+/* ---- other GPUs --------------------------------------------------------------------------------- */
 
-/* Operations of a multiprocessor in a clock, a multiply-add being two: NVIDIA's programming guide
- * ("arithmetic instructions") and architecture white papers, by compute capability and newer. */
+/* Operations per multiprocessor and clock, a multiply-add counting as two, from this compute capability on:
+ * NVIDIA's programming guide ("arithmetic instructions") and architecture white papers. */
 static const struct {
-    int capability, f32, f64, half; /* half: of tensor cores */
+    int capability, f32, f64, half; /* half: 16 bits, in tensor cores */
 } rates[] = {{120, 256, 4, 1024}, {100, 256, 128, 8192}, {90, 256, 128, 4096}, {86, 256, 4, 1024},
              {80, 128, 64, 2048}, {75, 128, 4, 1024},    {70, 128, 64, 1024},  {0, 128, 64, 128}};
 
@@ -100,7 +100,7 @@ static double attribute_or(const CudaDriver *cu, CUdevice device, CUdevice_attri
     return v > 0 ? v : otherwise;
 }
 
-/* The rest of a device file, without a source: from its clocks, or from usual ones. */
+/* Describes a GPU without a device file, from its clocks or, if these are unknown, from usual ones. */
 static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, DeviceInfo *out, Arena *a,
                      Diag *d)
 {
@@ -126,7 +126,7 @@ static bool estimate(const CudaDriver *cu, CUdevice device, int64_t memory, Devi
     return ok;
 }
 
-enum { LEAST_CAPABILITY = 80 }; /* what kernels are written for */
+enum { LEAST_CAPABILITY = 80 }; /* the oldest compute capability that kernels are written for */
 
 static bool ask_epilogues(const CudaContext *on, bool *has, Diag *d)
 {
@@ -137,8 +137,8 @@ static bool ask_epilogues(const CudaContext *on, bool *has, Diag *d)
     return ok;
 }
 
-/* Asked once a process (threads that come at the same time may all ask, and hear the same); of a GPU that
- * cannot be asked now its file is believed. */
+/* Does the library have the epilogues?  Asked once per process (threads that come at the same time may all
+ * ask, with the same answer); if the GPU cannot be asked now, the answer of its device file. */
 static int64_t find_epilogues(int ordinal, int64_t by_file)
 {
     enum { DEVICES = 64 };

@@ -1,8 +1,8 @@
-/* measure.c -- times on an NVIDIA GPU, by its events: of the algorithms for a product, of which the fastest
- * is taken, and of commands.
+/* measure.c -- measures times on an NVIDIA GPU with events: of the algorithms of a product, of which the
+ * fastest is taken, and of commands.
  *
- * Each is run alone on memory of zeros, with nothing of it in the cache.  What was measured is kept with the
- * compiled kernels: no two plans choose differently as long as that is there. */
+ * Each is run alone on memory of zeros, none of which is in the cache.  Times are kept with the compiled
+ * kernels: as long as they are there, all plans choose alike. */
 #include "ir/mem.h"
 #include "profile.h"
 #include "task.h"
@@ -10,12 +10,12 @@
 #include <stdlib.h>
 
 enum { RUNS = 3 };
-static const double default_limit = 10; /* seconds, of commands; algorithms are all timed */
+static const double default_limit = 10; /* seconds for commands; algorithms are all timed */
 
-/* In functions that have b and d. */
+/* For functions that have b and d. */
 #define CALL(name, ...) CUDA_CALL(b->cu, name, __VA_ARGS__)
 
-/* A stream, memory of so many bytes, and more of it to push that out of the cache. */
+/* A stream, `bytes` bytes of memory, and `cache` bytes more whose writing evicts them from the cache. */
 typedef struct {
     const CudaDriver *cu;
     CUstream stream;
@@ -24,7 +24,7 @@ typedef struct {
     int64_t bytes, cache;
 } Bench;
 
-/* Half of what is free is for others. */
+/* Are there `bytes` bytes within half of the free memory?  The other half is left to others. */
 static bool has_room(const CudaProfile *p, int64_t bytes)
 {
     size_t free = 0, all = 0;
@@ -51,7 +51,7 @@ static void bench_close(Bench *b)
 
 typedef bool Run(void *what, CUstream stream, Diag *d);
 
-/* The least of several; once before, which loads what is loaded late. */
+/* Sets *ns to the least time of RUNS runs, after one run that triggers lazy loading. */
 static bool bench_ns(const Bench *b, Run *run, void *what, double *ns, Diag *d)
 {
     float ms = 0, best = INFINITY;
@@ -83,7 +83,7 @@ static bool run_algo(void *what, CUstream stream, Diag *d)
     return routine_run(&x->r, x->lib, x->at, x->workspace, stream, d);
 }
 
-/* From the start of the memory: operands, then the workspace.  Returns the bytes. */
+/* Places operands, then the workspace, from the start of the memory; returns their bytes. */
 static int64_t place_algo(AlgoRun *x, CUdeviceptr memory)
 {
     int64_t at = 0;
@@ -149,7 +149,7 @@ static bool run_tasks(void *what, CUstream stream, Diag *d)
     return true;
 }
 
-/* Operands one behind the other, then the workspace. */
+/* Offset of an operand; after all operands comes the workspace. */
 static int64_t place_operand(const Item *it, int base)
 {
     int64_t at = 0;
@@ -163,7 +163,7 @@ static int64_t item_bytes(const Item *it)
     return place_operand(it, it->c->nread + it->c->nwrite) + it->scratch;
 }
 
-/* The launches of a command at places in one memory. */
+/* Adds the launches of a command, with operands and workspace placed in one memory. */
 static void add_launches(const Item *it, Launches *l)
 {
     uint32_t from = l->n;
@@ -189,7 +189,7 @@ static bool crosses_link(const Command *c)
     return op == OP_offload || op == OP_fetch;
 }
 
-/* One of each signature whose time is not known. */
+/* Collects one item of each signature whose time is not known; returns their number. */
 static uint32_t unknown_items(const CudaProfile *p, const Item **out, int64_t *bytes, Arena *a)
 {
     uint32_t n = 0;
@@ -206,7 +206,7 @@ static uint32_t unknown_items(const CudaProfile *p, const Item **out, int64_t *b
     return n;
 }
 
-/* In as much time as may be spent; what is left then is estimated. */
+/* Measures items until the time limit; those left are estimated. */
 static bool time_items(CudaProfile *p, const Item *const *item, uint32_t n, const Bench *b, Tasks *t,
                        const uint32_t *first, const Progress *pr, Diag *d)
 {
@@ -250,7 +250,7 @@ static bool measure_items(CudaProfile *p, const Progress *pr, Diag *d)
 
 static bool measure(CudaProfile *p, const Progress *pr, StepCost *out, Diag *d)
 {
-    bool compiles = cuda_nvrtc(p->on.cu, &(Diag){0}) != NULL; /* it is missed when the plan is to run */
+    bool compiles = cuda_nvrtc(p->on.cu, &(Diag){0}) != NULL; /* without it only a run fails, not planning */
     return measure_algos(p, pr, d) && algos_keep(p, d) && profile_answer(p, out, d) &&
            (!compiles || measure_items(p, pr, d)) && table_write(&p->table, d) && profile_answer(p, out, d);
 }

@@ -1,11 +1,11 @@
-/* product.c -- matrix products of cuBLASLt. */
+/* product.c -- runs matrix products in cuBLASLt, and chooses and prints their algorithms. */
 #include "product.h"
 #include "cuda.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN_MOST = 256 }; /* more makes no difference to the library */
+enum { ALIGN_MOST = 256 }; /* a larger alignment makes no difference to the library */
 
 /* ---- products of launches ----------------------------------------------------------------------- */
 
@@ -93,7 +93,7 @@ static bool set(const Routine *r, const CublasLt *lt, cublasLtMatmulDescAttribut
     return lt_ok(lt->cublasLtMatmulDescSetAttribute(r->op, attr, v, n), "cublasLtMatmulDescSetAttribute", d);
 }
 
-/* A matrix of that many rows, row-major: the library sees it column by column. */
+/* Makes the layout of row-major matrices; the library, which is column-major, sees their transposes. */
 static bool make_layout(const CublasLt *lt, cublasLtMatrixLayout_t *out, DType dt, int64_t rows, int64_t cols,
                         int64_t ld, int64_t batch, int64_t stride, Diag *d)
 {
@@ -129,7 +129,7 @@ static bool set_places(const Routine *r, const CublasLt *lt, CUdeviceptr bias, C
            (!r->gelu || set(r, lt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux, d));
 }
 
-/* Algorithms are asked for with some places, as aligned as they will be. */
+/* Sets the epilogue.  Algorithms are asked for with placeholder addresses that have the final alignment. */
 static bool make_epilogue(const Routine *r, const CublasLt *lt, const AlignedGemm *p, Diag *d)
 {
     const Gemm *g = &p->g;
@@ -169,7 +169,8 @@ void routine_free(Routine *r, const ProductLibrary *l)
 
 /* ---- algorithms --------------------------------------------------------------------------------- */
 
-/* Partial sums are added in the type of sums and in order: neither in place nor in that of the result. */
+/* Sets the preferences.  Of split-K reductions only those in the compute type are allowed, which add in a
+ * fixed order: neither in place nor in the type of the result. */
 static bool prefer(const CublasLt *lt, cublasLtMatmulPreference_t pref, const AlignedGemm *p,
                    uint64_t workspace)
 {
@@ -202,7 +203,8 @@ static bool bytes_of_algo(const Routine *r, const ProductLibrary *l, const cubla
     return true;
 }
 
-/* The larger of what the heuristic and the check of an algorithm say that it needs. */
+/* Checks an algorithm; its workspace is the larger of what heuristic and check say.  False: it is not taken,
+ * or needs more than `workspace` bytes. */
 static bool check_algo(const Routine *r, const ProductLibrary *l,
                        const cublasLtMatmulHeuristicResult_t *found, int64_t workspace, ProductAlgo *out)
 {
@@ -299,7 +301,7 @@ bool routine_run(const Routine *r, const ProductLibrary *l, const CUdeviceptr at
 const char product_unpinned[] = "cublaslt";
 enum { WORDS = 8 };
 
-/* "1f.20003.0.1+33554432": words without the zeros at their end, and the workspace. */
+/* "1f.20003.0.1+33554432": words without trailing zeros, and the workspace. */
 const char *product_algo_text(const ProductAlgo *algo, Arena *a)
 {
     const char *text = "";

@@ -1,4 +1,4 @@
-/* profile.h -- what a planner knows of an NVIDIA GPU, from command to command. */
+/* profile.h -- the profile of an NVIDIA GPU: algorithms and times of commands, for planning. */
 #ifndef CKC_CUDA_PROFILE_H
 #define CKC_CUDA_PROFILE_H
 
@@ -8,48 +8,48 @@
 
 enum { KNOWN_ALGOS = 8 };
 
-/* A distinct product, by the hash of its description, and the library's algorithms for it in its order, those
- * without workspace last.  Kept: they have been timed, in this process or before, and are the fastest, then
- * the fastest without workspace where that is another. */
+/* A distinct product, by the hash of its description, and the library's algorithms for it, in the library's
+ * order, with the one without workspace last.  kept: the algorithms have been timed, in this process or
+ * before, and are the fastest one and, if it differs, the fastest without workspace. */
 typedef struct {
     XXH128_hash_t key;
-    AlignedGemm of; /* where it was asked for in this process */
+    AlignedGemm of; /* set if this process has asked for the product */
     bool asked, kept;
     int n;
     ProductAlgo algo[KNOWN_ALGOS];
     double ns[KNOWN_ALGOS]; /* < 0: not timed */
 } Known;
 
-/* A command of the last round, with what it runs through. */
+/* A command of the last round, with its choice. */
 typedef struct {
     const Command *c;
-    NodeId first;
-    uint32_t entry; /* of its time */
+    NodeId first;   /* the command's first node */
+    uint32_t entry; /* index of its time in the table */
     const char *choice;
     int64_t scratch;
 } Item;
 
 typedef struct {
     ProfileOptions opt;
-    int64_t workspace;    /* that products may have */
-    CudaContext on;       /* not open: it is not here */
+    int64_t workspace;    /* bytes that products may use, at most */
+    CudaContext on;       /* not open: the device is not here */
     ProductLibrary lib;
-    Table table; /* where opt.cache is set */
+    Table table; /* open if opt.cache is set */
     Arena arena;
     Known *known;
     uint32_t nknown, cknown;
-    char algos[40]; /* the file of the kept ones in the cache */
+    char algos[40]; /* name of the file in the cache with the kept algorithms */
     Arena round;
     Item *item;
     uint32_t nitem;
 } CudaProfile;
 
-/* Are times kept, and may they be taken? */
+/* Are times kept, and may this measure? */
 static inline bool profile_measures(const CudaProfile *p)
 {
     return p->on.cu && p->opt.cache && p->opt.time_limit >= 0;
 }
-/* ns of an entry; -1: not known. */
+/* The time of an entry in ns; -1: not known. */
 static inline double profile_ns(const CudaProfile *p, uint32_t entry)
 {
     return profile_measures(p) ? p->table.entry[entry].ns : -1;
@@ -57,18 +57,18 @@ static inline double profile_ns(const CudaProfile *p, uint32_t entry)
 
 /* ---- algos.c ------------------------------------------------------------------------------------ */
 
-/* Those of devices of that hash, where there is a cache. */
+/* Reads the algorithms kept in the cache for devices of that hash. */
 void algos_open(CudaProfile *p, uint64_t of);
-/* Asked for if it is new; NULL: failed. */
+/* The algorithms of a product; the library is asked if the product is new.  NULL: failed. */
 const Known *algos_of(CudaProfile *p, const AlignedGemm *of, Diag *d);
-/* The fastest within that workspace, the first where times are not known; -1: none. */
+/* The fastest algorithm with at most that workspace, the first if times are not known; -1: there is none. */
 int algos_fastest(const Known *k, int64_t workspace);
-/* What is timed is chosen from now on. */
+/* Keeps the choice of all products that have been timed, here and in the cache. */
 bool algos_keep(CudaProfile *p, Diag *d);
 
 /* ---- choose.c ----------------------------------------------------------------------------------- */
 
-/* The answers for the items, which choose again as times have it. */
+/* Fills out with the costs of the items; products choose again by the times known now. */
 bool profile_answer(CudaProfile *p, StepCost *out, Diag *d);
 
 #endif

@@ -1,12 +1,12 @@
-/* stage.c -- between the host and a GPU that runs meanwhile: inputs through two pinned buffers, losses behind
- * their runs. */
+/* stage.c -- transfers between the host and a GPU that runs asynchronously: inputs through two pinned
+ * buffers, losses after their runs. */
 #include "cuda.h"
 #include <string.h>
 
-/* In functions that have s and d. */
+/* For functions that have s and d. */
 #define CALL(name, ...) CUDA_CALL(s->on->cu, name, __VA_ARGS__)
 
-enum { RESULT = 8, PLACE = 256 }; /* bytes of a result; places of inputs begin at multiples */
+enum { RESULT = 8, PLACE = 256 }; /* bytes of a result; alignment of inputs in a buffer */
 
 int64_t stage_bytes(const Graph *g)
 {

@@ -1,16 +1,16 @@
-/* task.c -- launches bound to memory of a GPU. */
+/* task.c -- binds launches to memory of a GPU, and enqueues them. */
 #include "task.h"
 #include <inttypes.h>
 #include <string.h>
 
-/* In functions that have t and d. */
+/* For functions that have t and d. */
 #define CALL(name, ...) CUDA_CALL(t->cu, name, __VA_ARGS__)
 
 /* ---- products ----------------------------------------------------------------------------------- */
 
 struct SharedRoutine {
     AlignedGemm of;
-    ProductAlgo asked; /* pinned; of one that is chosen again its workspace alone */
+    ProductAlgo asked; /* the pinned algorithm, or only a workspace if one is chosen again */
     Routine r;
     struct SharedRoutine *next;
 };
@@ -56,7 +56,7 @@ static bool make_routine(Tasks *t, const AlignedGemm *p, const ProductAlgo *aske
     return true;
 }
 
-/* Bytes that the library may have for a launch. */
+/* Bytes of workspace that the library may use in a launch. */
 static int64_t product_room(const Launch *l)
 {
     int64_t at = align_up(l->workspace.at, CUDA_WORKSPACE_ALIGN), end = l->workspace.at + l->workspace.bytes;
@@ -79,7 +79,7 @@ static bool is_text(const char *choice)
     return choice && (strcmp(choice, cuda_wgmma) == 0 || strcmp(choice, cuda_small_tiles) == 0);
 }
 
-/* Has the step's kernel what it is pinned to?  Kernels of a plan have, where the GPU has (cuda.c). */
+/* Is the step's kernel the variant that the step is pinned to?  cuda.c has set it if the GPU can run it. */
 static bool takes_text(const TaskInput *in, uint32_t step, Diag *d)
 {
     const uint32_t *first = &in->first[step];
@@ -100,7 +100,7 @@ typedef struct {
     const Routine **routine; /* per product; NULL: it runs as text */
 } StepProducts;
 
-/* Of the launches of a step. */
+/* Makes the routines for the products of a step's launches. */
 static bool step_products(Tasks *t, const TaskInput *in, uint32_t step, StepProducts *out, Arena *a, Diag *d)
 {
     const Launch *l = in->l->launch + in->first[step];
@@ -122,7 +122,7 @@ static bool step_products(Tasks *t, const TaskInput *in, uint32_t step, StepProd
     return true;
 }
 
-/* False: it has none, or not for all of its calls, and runs as text. */
+/* Binds the calls of products; false: not all calls have a routine, and the launch runs as text. */
 static bool bind_products(Task *task, const StepProducts *p, Arena *a)
 {
     Gemms s;
@@ -167,7 +167,7 @@ static CUdeviceptr *bind_operands(const TaskInput *in, const Launch *l, CUdevice
     return to;
 }
 
-/* Operands and keys of the calls of a batch. */
+/* Fills the table of a batch with operands and keys of its calls. */
 static void bind_table(const TaskInput *in, uint32_t launch, CUdeviceptr *to)
 {
     int64_t key[CUDA_KEYS];
@@ -191,7 +191,7 @@ static Task bind(const TaskInput *in, uint32_t launch, Arena *a)
     return task;
 }
 
-/* Operands, the workspace where there is one, keys. */
+/* The arguments of a kernel: operands (in a batch the table), the workspace if there is one, keys. */
 static void **bind_arguments(const Task *task, const Kernel *k, Arena *a)
 {
     int n = k->calls > 1 ? 1 : task->l->nop + (task->launch.workspace > 0);
@@ -213,7 +213,7 @@ static bool no_workspace(Diag *d)
                        "plan the model again");
 }
 
-/* Workspace is the step's, aligned; after what a loop has of it. */
+/* Binds the workspace of kernel or products, aligned, in the step's workspace after the buffers of a loop. */
 static bool bind_workspace(const TaskInput *in, Task *task, Diag *d)
 {
     CudaLaunch of = task->launch;
@@ -228,14 +228,14 @@ static bool bind_workspace(const TaskInput *in, Task *task, Diag *d)
     return true;
 }
 
-/* Each text is compiled and loaded once. */
+/* Loads the kernels, each text once, and sets launches, arguments and workspace of the tasks. */
 static bool bind_kernels(Tasks *t, const TaskInput *in, Arena *a, Diag *d)
 {
     uint32_t n = in->l->n;
     int nrun = 0;
     const Kernel **text = NEW(a, const Kernel *, n + 1);
     const CudaKernel **kernel = NEW(a, const CudaKernel *, n + 1);
-    int *which = NEW(a, int, n + 1); /* and one more; 0: it runs no kernel */
+    int *which = NEW(a, int, n + 1); /* index in kernel, plus 1; 0: the launch runs no kernel */
     for (uint32_t i = 0; i < n; i++)
         if (!in->l->launch[i].copy && !t->task[i].call && calls_of(in, i)) {
             text[nrun] = kernel_of(in, i);
@@ -292,7 +292,8 @@ static bool copy_apart(const Tasks *t, CUdeviceptr to, CUdeviceptr from, size_t 
     return CALL(cuMemcpy2DAsync_v2, &m, stream);
 }
 
-/* From an operand where the rows are packed; pitches have a limit, and lengths have none. */
+/* Copies packed rows of an operand to strided rows: with one call if the stride is within the limit of
+ * pitches, else row by row. */
 static bool copy_rows(const Tasks *t, const Task *task, const CopyRows *c, CUstream stream, Diag *d)
 {
     CUdeviceptr from = task->op[c->operand], to = task->op[task->l->nop - 1] + (CUdeviceptr)c->at;

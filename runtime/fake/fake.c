@@ -1,8 +1,8 @@
-/* fake.c -- a device that is not there: a Program is verified, then interpreted in double precision.
+/* fake.c -- a simulated device: verifies a Program, then interprets it in double precision.
  *
- * Its memory is its own, so that whoever forgets to write or read it sees nothing.  It says so when a
- * launch reads bytes that nothing has written; workspace holds nothing before a step.  Lanes take
- * turns at random where they are asked to, as their waits allow. */
+ * It has memory of its own, so that a forgotten copy to or from the device shows.  A launch that reads bytes
+ * which nothing has written is an error; workspace counts as unwritten at the start of a step.  On request
+ * lanes advance in random order, as far as their waits allow. */
 #include "runtime/device.h"
 #include "ir/mem.h"
 #include "ir/program.h"
@@ -15,8 +15,8 @@ typedef struct {
     Arena arena;
     Program program;
     char *memory[SPACES];
-    bool *written[SPACES]; /* per byte of them */
-    uint32_t *step;        /* per launch; updates: nstep */
+    bool *written[SPACES]; /* per byte of memory */
+    uint32_t *step;        /* plan step of each launch; nstep for updates */
     uint64_t random;       /* 0: launches run in the order in which they are issued */
 } Fake;
 
@@ -86,7 +86,7 @@ static bool run_launch(Fake *x, const Launch *l, Diag *d)
 
 /* ---- lanes --------------------------------------------------------------------------------------------- */
 
-/* What is to run of [from, to): per lane its next launch. */
+/* The launches of [from, to) that are left to run: next is the next one of each lane. */
 typedef struct {
     uint32_t from, to, next[LANES];
 } Queue;
@@ -105,7 +105,7 @@ static bool waits(const Fake *x, const Queue *q, const Launch *l)
     return false;
 }
 
-/* The lane whose next launch runs: one of those that wait for nothing. */
+/* The lane whose launch runs next: one whose next launch has nothing to wait for. */
 static Lane choose_lane(Fake *x, const Queue *q)
 {
     Lane ready[LANES];
@@ -121,7 +121,7 @@ static Lane choose_lane(Fake *x, const Queue *q)
     return ready[(x->random >> 33) % (uint64_t)n];
 }
 
-/* Workspace holds nothing when a step begins. */
+/* Marks the workspace of a step as unwritten, if this launch is its first. */
 static void begin_step(Fake *x, uint32_t launch)
 {
     uint32_t s = x->step[launch];
@@ -130,7 +130,8 @@ static void begin_step(Fake *x, uint32_t launch)
                (size_t)x->plan->step[s].scratch);
 }
 
-/* The first that is issued waits for nothing that has not run: there is always a lane. */
+/* Runs the launches [from, to).  There is always a lane to choose, as the launch issued first among those
+ * left waits for none of them. */
 static bool run_launches(Fake *x, uint32_t from, uint32_t to, Diag *d)
 {
     Queue q = {.from = from, .to = to};
@@ -190,7 +191,7 @@ static bool fake_read(void *device, Space space, int64_t at, void *to, int64_t b
 
 /* ---- what it is ---------------------------------------------------------------------------------------- */
 
-/* Graphs are split as for a processor; its times are nobody's. */
+/* Describes the device as this processor, so that graphs are split likewise; the times have no meaning. */
 static bool fake_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
 {
     (void)ordinal, (void)a, (void)d;
@@ -201,7 +202,7 @@ static bool fake_info(int ordinal, DeviceInfo *out, Arena *a, Diag *d)
     return true;
 }
 
-/* The interpreter runs everything, with the workspace of its loop. */
+/* Every command runs as its text, in the interpreter, with the workspace that its loop needs. */
 static bool fake_choose(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
 {
     (void)user, (void)d;
