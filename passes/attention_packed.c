@@ -1,11 +1,11 @@
 /* attention_packed.c -- queries, keys and values that are parts of one value.
  *
- * A layer computes all three with one product, and exporters slice its result.  Where they are heads of that
- * value, at equal steps, and all of its heads, attention reads them where they lie, and its gradient is one
- * value: no slices, and no concatenation of gradients. */
+ * A layer computes all three with one product, and exporters slice its result.  If the slices are heads of
+ * that value, at equal steps, and together all of its heads, attention reads them where they lie, and its
+ * gradient is one value: no slices, and no concatenation of gradients. */
 #include "attention_form.h"
 
-/* Batch, heads, rows and size of operand i. */
+/* A view of operand i as batch, heads, rows and size. */
 static View operand(const Rewrite *rw, const Node *n, int i)
 {
     const AttentionAttrs *at = n->attr;
@@ -13,7 +13,7 @@ static View operand(const Rewrite *rw, const Node *n, int i)
     return view_transposed(&w, attention_place[at->layout.n ? at->layout.v[i] : 0]);
 }
 
-/* Dimension i of the view has that stride; one of 1 any. */
+/* Has dimension i of the view this stride?  A dimension of extent 1 has any. */
 static bool has_stride(const View *w, int i, int64_t stride)
 {
     const Atom *a = &w->atom[w->first[i]];
@@ -21,7 +21,7 @@ static bool has_stride(const View *w, int i, int64_t stride)
     return n == 0 || (n == 1 && a->stride == stride);
 }
 
-/* Are w's rows those of some heads of a value of `heads` in that layout?  Their first and step. */
+/* Are w's rows those of some heads of a value of `heads` heads in that layout?  part: the first, the step. */
 static bool place_heads(const View *w, int64_t heads, int layout, int64_t part[2])
 {
     const int *place = attention_place[layout];

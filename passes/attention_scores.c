@@ -1,17 +1,16 @@
-/* attention_scores.c -- what exporters do to the scores of attention before and behind softmax.
+/* attention_scores.c -- recognises what exporters do to the scores of attention before and behind softmax.
  *
- * From softmax up: changes of shape and float type, constant factors, caps by tanh, what is added,
- * what is replaced, until the product of queries and keys.  What is added or replaced is a mask
- * (one large negative number where a score is not seen, bool conditions behind it, of which
- * constants may be limits of the columns a row sees) or a bias.  A mask is exact only where it
- * is done as exported: a row of which nothing is seen is the mean of all values if the number is
- * finite, else NaN, or 0 if the exporter guards it. */
+ * From softmax up to the product of queries and keys these are changes of shape and float type, constant
+ * factors, caps by tanh, addends and replacements.  An addend or a replacement is a mask (one large negative
+ * number where a score is not seen, by bool conditions, of which constants may be limits of the columns a row
+ * sees) or a bias.  A mask is exact only if it is applied as exported: a row of which nothing is seen becomes
+ * the mean of all values if the number is finite, else NaN, or 0 if the exporter guards it. */
 #include "attention_form.h"
 #include <math.h>
 
-static const double hides = -1e30; /* a number as low masks: no score added to it changes it */
+static const double hides = -1e30; /* a number at most this masks: adding a score does not change it */
 
-/* t with leading extents of 1, or those before the heads joined, as batch, heads, rows, columns. */
+/* t as batch, heads, rows, columns: with leading extents of 1, or those before the heads joined. */
 static Type four(const Type *t)
 {
     Type p = {.dt = t->dt, .rank = t->rank < 2 ? 0 : 4, .dim = {1, 1, 1, 1}};
@@ -38,7 +37,7 @@ Val form_behind(const Rewrite *rw, Val v)
     return v;
 }
 
-/* A value that broadcasts to scores seen as `level`, as one that broadcasts to f->shape. */
+/* Reshapes v, which broadcasts to scores of shape `level`, to broadcast to f->shape; {0}: it cannot. */
 static Val as_scores(Rewrite *rw, const Form *f, Val v, const Type *level)
 {
     Graph *g = rw->g;
@@ -53,7 +52,7 @@ static Val as_scores(Rewrite *rw, const Form *f, Val v, const Type *level)
     bool batch = false, heads = lead > 0 && t.rank > 2 && t.dim[t.rank - 3] > 1;
     for (int i = more; i < lead - 1; i++)
         batch |= t.dim[i - more] > 1;
-    bool joined = !type_same_shape(&as, &f->shape); /* the last of the leading are not heads */
+    bool joined = !type_same_shape(&as, &f->shape); /* the last leading extent is not the heads */
     batch |= joined && heads;
     heads |= joined && batch;
     for (int i = 0; i < level->rank; i++) {
@@ -68,8 +67,8 @@ static Val as_scores(Rewrite *rw, const Form *f, Val v, const Type *level)
 
 /* ---- conditions ------------------------------------------------------------------------------- */
 
-/* Is a bool constant that masks where it is not `seen` a limit: row r sees the columns r - left to
- * r + right?  Limits of f->shape's extents are none. */
+/* Is cond a bool constant that only limits columns: row r sees (cond == seen) the columns r - left to
+ * r + right?  A limit of rows + columns or more does not limit. */
 static bool is_limit(const Rewrite *rw, const Form *f, Val cond, bool seen, Hide *h)
 {
     const int64_t rows = f->shape.dim[2], cols = f->shape.dim[3];
@@ -114,7 +113,7 @@ static bool add_hide(Rewrite *rw, Form *f, Hide h, const Type *level)
     return true;
 }
 
-/* A condition, by its parts where all of them must hold for a score to be seen. */
+/* Adds a condition to f, as several if a score is seen only where all of them hold. */
 static bool add_condition(Rewrite *rw, Form *f, Hide h, const Type *level, int depth)
 {
     const Node *n = graph_def(rw->g, h.cond);
@@ -127,7 +126,7 @@ static bool add_condition(Rewrite *rw, Form *f, Hide h, const Type *level, int d
         Hide other = h;
         h.cond = n->in[0];
         other.cond = n->in[1];
-        /* one value that is added stands for both */
+        /* both have the same addend, which join_bias adds once */
         return add_condition(rw, f, h, level, depth + 1) && add_condition(rw, f, other, level, depth + 1);
     }
     return add_hide(rw, f, h, level);
@@ -135,7 +134,7 @@ static bool add_condition(Rewrite *rw, Form *f, Hide h, const Type *level, int d
 
 /* ---- what is added ---------------------------------------------------------------------------- */
 
-/* A constant of zeros and one number that masks: as a condition, else {0}. */
+/* A constant v of zeros and one number that masks as a bool condition, *fill: that number; else {0}. */
 static Val as_condition(Rewrite *rw, Val v, double *fill)
 {
     Tensor t = graph_tensor(rw->g, v);
@@ -157,7 +156,7 @@ static Val as_condition(Rewrite *rw, Val v, double *fill)
     return graph_const(rw->g, "hidden", type, set);
 }
 
-/* Does a parameter lie behind v? */
+/* Is v computed from a parameter? */
 static bool learnt(const Graph *g, Val v)
 {
     Arena tmp = {0};
@@ -180,7 +179,7 @@ static bool learnt(const Graph *g, Val v)
     return param;
 }
 
-/* The value that is added, times the constant factor behind it. */
+/* The value v that is added to scores, broadcast to f->shape, times the constant factor `outer` behind it. */
 static Val addend(Rewrite *rw, const Form *f, Val v, double outer, const Type *level)
 {
     Graph *g = rw->g;
@@ -188,7 +187,7 @@ static Val addend(Rewrite *rw, const Form *f, Val v, double outer, const Type *l
     return v.i && outer != 1 ? build2(g, OP_mul, v, build_scalar(g, f->shape.dt, outer)) : v;
 }
 
-/* within: what is replaced by the mask is the sum, not a part of it. */
+/* Adds v to the bias.  within: the mask replaces the sum with v, not a part of it. */
 static bool add_bias(Graph *g, Form *f, Val v, bool within)
 {
     f->within |= within;
@@ -231,12 +230,12 @@ static bool add_addend(Rewrite *rw, Form *f, Val v, double outer, const Type *le
 typedef struct {
     Rewrite *rw;
     Form *f;
-    double outer; /* constant factor of what is walked now */
+    double outer; /* constant factor of the value that is visited now */
 } Walk;
 
 static bool walk(Walk *w, Val v, int depth);
 
-/* Is v what guards the rows, or are those guarded of which all is -inf in v? */
+/* Is v `guarded`, or is guarded a constant that is set for exactly those rows that are all -inf in v? */
 static bool is_guard(const Graph *g, Val guarded, Val v)
 {
     if (v.i == guarded.i || !guarded.i || !graph_is_const(g, v) || !graph_is_const(g, guarded))
@@ -255,7 +254,7 @@ static bool is_guard(const Graph *g, Val guarded, Val v)
     return same;
 }
 
-/* One operand is the scores, the other is added or subtracted. */
+/* Matches a sum or difference of which one operand is the scores and the other is added or subtracted. */
 static bool walk_add(Walk *w, const Node *n, int depth)
 {
     Graph *g = w->rw->g;
@@ -289,7 +288,7 @@ static bool walk_where(Walk *w, const Node *n, int depth)
     return false;
 }
 
-/* A factor that is the same along each row goes to the queries. */
+/* Matches a factor that is the same along each row, which goes to the queries. */
 static bool walk_mul(Walk *w, const Node *n, int depth)
 {
     const Type *level = val_type(w->rw->g, n->out[0]);
@@ -304,7 +303,7 @@ static bool walk_mul(Walk *w, const Node *n, int depth)
     return false;
 }
 
-/* max(x, c) with a number that masks: what is added below is no less, where it masks the score is c. */
+/* Matches max(x, c) with a number c that masks: f->least = c limits addends below it; masked scores are c. */
 static bool walk_max(Walk *w, const Node *n, int depth)
 {
     double c;
@@ -340,7 +339,7 @@ static bool walk(Walk *w, Val v, int depth)
         return walk(w, n->in[0], depth + 1);
     }
     if (w->f->at.cap > 0 || w->f->row_scale.i)
-        return false; /* what is done to the scores before is not what the operator does */
+        return false; /* the operator does nothing else in front of a cap or a row's scale */
     switch (n->op) {
     case OP_add:
     case OP_sub: return walk_add(w, n, depth);
@@ -370,7 +369,7 @@ static void limit(Form *f, int64_t right, int64_t left)
     at->window = no_limit(f, left) ? 0 : right + left < 0 ? -1 : right + left + 1;
 }
 
-/* One more condition joins the mask, or the limits. */
+/* Adds one more condition to the mask, or to the limits. */
 static bool join(Rewrite *rw, Form *f, const Hide *h)
 {
     if (!h->cond.i) {
@@ -382,7 +381,7 @@ static bool join(Rewrite *rw, Form *f, const Hide *h)
     return f->mask.i;
 }
 
-/* Or what it adds joins the bias, once. */
+/* Adds what hide i adds to scores to the bias instead, once per addend. */
 static bool join_bias(Rewrite *rw, Form *f, int i, bool within)
 {
     Graph *g = rw->g;
@@ -397,7 +396,7 @@ static bool join_bias(Rewrite *rw, Form *f, int i, bool within)
                                  build_scalar(g, f->shape.dt, 0)), within);
 }
 
-/* The number that the mask is: of what is replaced, if anything is, else of a limit, else of any. */
+/* The hide whose number becomes the mask's: one that replaces, if there is any, else a limit, else any. */
 static const Hide *main_hide(const Form *f)
 {
     const Hide *best = NULL;
@@ -411,8 +410,8 @@ static const Hide *main_hide(const Form *f)
     return best;
 }
 
-/* Are there limits only, within which every row sees something, and is a bias none that masks?
- * Then any number that masks is as good as -inf. */
+/* Are all hides limits within which every row sees something, with no bias that may mask?  Then any number
+ * that masks is as good as -inf, and the limits are set in f->at. */
 static bool join_limits(Rewrite *rw, Form *f)
 {
     AttentionAttrs keep = f->at;
@@ -431,8 +430,8 @@ static bool join_limits(Rewrite *rw, Form *f)
     return only && f->at.window >= 0;
 }
 
-/* Hides join the mask where that is exact: those of -inf if its number is that, else those that
- * replace as it does, or belong to one value that is added; others join the bias. */
+/* Adds hides to the mask if that is exact, else to the bias: with a mask of -inf, those of -inf; else those
+ * that replace as it does, or belong to the same addend. */
 static bool join_hides(Rewrite *rw, Form *f)
 {
     const Hide *first = main_hide(f);
@@ -454,7 +453,7 @@ static bool join_hides(Rewrite *rw, Form *f)
     return !isfinite(first->fill) || !first->set || !f->within || !f->outside;
 }
 
-/* [scores, sink of the head]: the scores, else {0}. */
+/* The scores if v = [scores, sink of the head]; takes the sink; else {0}. */
 static Val without_sink(Rewrite *rw, Form *f, Val v)
 {
     const Node *n = rewrite_def(rw, v, OP_concat);
@@ -474,8 +473,8 @@ static Val without_sink(Rewrite *rw, Form *f, Val v)
     return n->in[0];
 }
 
-/* where(isnan(p), 0, p), or where(isinf(max(m)), 0, p) with an m that is added: p.  Of a constant m the
- * condition is one, too. */
+/* p if v = where(isnan(p), 0, p), or where(isinf(max(m)), 0, p) with an m that is added, else {0}.  For a
+ * constant m the condition is a constant, too. */
 static Val behind_guard(const Rewrite *rw, Form *f, Val v)
 {
     double x;
@@ -507,7 +506,7 @@ bool form_scores(Rewrite *rw, Form *f, Val v)
     if (!v.i)
         return false;
     Val guarded = f->guarded, x = guarded.i ? behind_guard(rw, f, v) : none();
-    v = x.i && f->guarded.i == guarded.i ? x : v; /* scores have the guard of their probabilities, too */
+    v = x.i && f->guarded.i == guarded.i ? x : v; /* scores may have their probabilities' guard, too */
     return walk(&w, v, 0) && !f->guarded.i && join_hides(rw, f);
 }
 
@@ -524,7 +523,7 @@ static bool take_dropout(Form *f, const Node *n)
     return true;
 }
 
-/* All columns but the last. */
+/* Is the slice all columns but the last? */
 static bool is_cut(const Rewrite *rw, const Node *n)
 {
     const SliceAttrs *at = n->attr;

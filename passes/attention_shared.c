@@ -1,11 +1,11 @@
 /* attention_shared.c -- scores and probabilities that several attentions have in common.
  *
- * Where probabilities weigh the values of two products, or two softmaxes read the same scores, each
- * attention computes them again.  A sum of two products of queries and keys is one product: of both
- * queries, and of both keys, side by side. */
+ * If two products read the same probabilities, or two softmaxes the same scores, each attention
+ * computes them again.  A sum of two products of queries and keys becomes one product, of both queries
+ * side by side and both keys side by side. */
 #include "attention_form.h"
 
-/* What stands between scores and softmax, and between probabilities and values. */
+/* Is op one of the operators between scores and softmax, or between probabilities and values? */
 static bool passes_scores(Op op)
 {
     static const Op list[] = {OP_reshape, OP_cast, OP_dropout, OP_add,   OP_sub,    OP_mul,
@@ -23,7 +23,7 @@ static bool is_weighing(const Rewrite *rw, const Node *n, Val p)
            !((const MatmulAttrs *)n->attr)->ta && y->rank && y->dim[y->rank - 1] <= ATTENTION_SIZE;
 }
 
-/* left: nodes to look at */
+/* form_only_weighs without the case of one use; left: how many more nodes may be visited. */
 static bool only_weighs(const Rewrite *rw, Val v, bool weights, int *left)
 {
     const Node *n, *last = NULL;
@@ -50,7 +50,7 @@ bool form_only_weighs(const Rewrite *rw, Val v, bool weights)
 
 /* ---- sums of scores ---------------------------------------------------------------------------- */
 
-/* v = c * a product of queries and keys with several heads or batches: the product, else NULL. */
+/* The product if v = c * a product of queries and keys with several heads or batches, else NULL. */
 static const Node *scaled_product(const Rewrite *rw, Val v, double *c)
 {
     double factor;
@@ -68,7 +68,7 @@ static const Node *scaled_product(const Rewrite *rw, Val v, double *c)
     return NULL;
 }
 
-/* The keys of a product as rows. */
+/* The keys of a product, transposed if needed to have one key per row. */
 static Val keys(Graph *g, const Node *product)
 {
     Val k = product->in[1];
@@ -89,8 +89,8 @@ static bool same_lead(const Graph *g, Val a, Val b)
     return s.dt == t.dt;
 }
 
-/* a q k^T + b r l^T = a [q, b/a r] [k, l]^T in front of softmax; the earlier product is the first, so that
- * sums in both orders are the same. */
+/* a q k^T + b r l^T = a [q, b/a r] [k, l]^T in front of softmax; the earlier product comes first, so that
+ * both orders of the sum give the same result. */
 Val rule_added_scores(Rewrite *rw, const Node *n)
 {
     Graph *g = rw->g;

@@ -1,7 +1,8 @@
-/* attention_view.c -- where the elements of a factor of attention lie.
+/* attention_view.c -- finds where the elements of a factor of attention lie.
  *
  * Exporters reshape, transpose, repeat and scale queries, keys and values in many orders.  A view
- * follows them to the value behind; if it lies in one of the operator's layouts, nothing is copied. */
+ * follows these operators to the value they start from; if that has one of the layouts of the attention
+ * operator, nothing is copied. */
 #include "attention_form.h"
 
 static View dense(const Rewrite *rw, Val v)
@@ -85,7 +86,7 @@ static View expanded(const View *w, const Type *shape)
     return y;
 }
 
-/* Atoms of which a part is taken are one dimension. */
+/* A view of slice n of w; root {0}: a dimension that is cut has not exactly one atom. */
 static View sliced(const View *w, const Node *n, const Type *shape)
 {
     const SliceAttrs *at = n->attr;

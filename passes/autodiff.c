@@ -11,7 +11,7 @@ bool glob_any(const char *const *globs, int n, const char *name)
     return false;
 }
 
-/* Trainable: every parameter the importer found, less --freeze; --train names exceptions to it. */
+/* Is a parameter trained?  All that the importer found are, less --freeze; --train names exceptions to it. */
 static bool is_trained(const StepOptions *o, const char *name)
 {
     if (glob_any(o->freeze, o->nfreeze, name))
@@ -19,7 +19,7 @@ static bool is_trained(const StepOptions *o, const char *name)
     return o->ntrain == 0 || glob_any(o->train, o->ntrain, name);
 }
 
-/* The part of a step's loss that one micro-batch has: the mean of them is the loss. */
+/* A micro-batch's part of the step's loss, which is their mean. */
 static Val mean_loss(Graph *g, const StepOptions *o, Val loss)
 {
     if (o->accumulate <= 1)
@@ -42,7 +42,7 @@ static Val scaled_loss(Graph *g, PassCtx *cx, Val loss)
     return build2(g, OP_mul, loss, build_cast(g, cx->info->scale, val_type(g, loss)->dt));
 }
 
-/* A glob that names nothing is a slip of the pen. */
+/* Fails if a glob matches no parameter, which is taken for a typing error. */
 static bool check_globs(const Graph *g, PassCtx *cx, const char *option, const char *const *globs, int n)
 {
     for (int k = 0; k < n; k++) {

@@ -1,11 +1,11 @@
-/* cost.c -- what every kernel costs: seconds, workspace and the library algorithm it uses.
+/* cost.c -- the cost of every kernel: time, workspace and the library algorithm it uses.
  *
  * The device answers through StepOptions.cost (the runtime measures on this machine and keeps a
- * profile).  Of one that is not there, or where it does not know, the roofline (ir/device.h). */
+ * profile).  The roofline (ir/device.h) answers for a device that is not here, or does not know. */
 #include "instance.h"
 #include <string.h>
 
-/* What the device has said, with a roofline where it does not know. */
+/* Keeps the device's costs in the graph's arena, with the roofline's time where the device knows none. */
 static void keep_costs(const Graph *g, PassCtx *cx, const Command *c, uint32_t n, const StepCost *cost)
 {
     for (uint32_t s = 0; s < n; s++) {
@@ -20,9 +20,9 @@ static void keep_costs(const Graph *g, PassCtx *cx, const Command *c, uint32_t n
     }
 }
 
-/* Bytes that every plan has: what lives through the step; the live bytes of the step as it is, where
- * nothing is recomputed, unless that is planned for; or the budget, which is used where it is less.  Memory
- * that is not there is said before any kernel is measured. */
+/* Does the device have the bytes that a plan takes at least?  These are the values that live through the
+ * step; or the live bytes of the step, unless recomputation may lower them; or the budget if it is less.
+ * A refusal comes before any kernel is measured. */
 static bool fits_machine(const Plan *p, PassCtx *cx, int64_t budget)
 {
     const StepOptions *o = cx->opt;
@@ -63,7 +63,7 @@ static Times worth(const Plan *p, const StepOptions *o, int64_t budget)
     return decide ? TIMES_DECIDE : TIMES_ROUGH;
 }
 
-/* The answers again, with times. */
+/* Asks the device for the costs again, now with times. */
 static bool take_times(Graph *g, PassCtx *cx, const Command *c, uint32_t n, StepCost *cost)
 {
     Plan p;

@@ -1,8 +1,8 @@
-/* epilogue.c -- what is done to a result element by element joins the operator that makes it, on devices
- * whose operators have epilogues: products add a row (a bias) and a matrix (a residual, or another gradient),
- * gradients of attention and of gather_elements are stored in the 16 bits in which they are read; a GELU is
- * its product's second result, and the gradient of one is made by the product that makes the gradient of its
- * result.
+/* epilogue.c -- pointwise operators join the operator that makes their operand, on devices whose operators
+ * have epilogues: products add a row (a bias) and a matrix (a residual, or another gradient), gradients of
+ * attention and of gather_elements are stored in the 16 bits in which they are read; the product in front of
+ * a GELU makes both values, and the product that makes the gradient of a GELU's result makes that of its
+ * operand.
  *
  * The result goes through memory once instead of two or three times.  A product that is added to wider
  * numbers is not rounded before that.  Products that may be split later stay as they are. */
@@ -18,7 +18,7 @@ static bool is_product(const Node *n)
 
 enum { NEAR = 16 };
 
-/* Is n one of the last nodes so far, behind which no parameter was updated?  It may read one. */
+/* Is n one of the last nodes so far, with no update of a parameter, which n may read, behind it? */
 static bool is_near(const Graph *g, const Node *n)
 {
     for (uint32_t k = g->norder; k > 0 && g->norder - k < NEAR; k--) {
@@ -31,8 +31,8 @@ static bool is_near(const Graph *g, const Node *n)
     return false;
 }
 
-/* The product that v is, read here alone, behind views and (casts) casts to a wider type; NULL: it is none.
- */
+/* The product that v is, behind views and, if `casts`, casts to a wider type, if nothing else reads it; NULL:
+ * there is none. */
 static const Node *product_behind(const Rewrite *rw, Val v, bool casts)
 {
     const Graph *g = rw->g;
@@ -70,7 +70,7 @@ static Val rule_bias(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* v in type dt: what it is a narrowing cast of, where that has it. */
+/* v in type dt: the operand of the narrowing cast that v is, if that has type dt, else a cast of v. */
 static Val widened(Graph *g, Val v, DType dt)
 {
     const Node *n = graph_def(g, v);
@@ -106,7 +106,7 @@ static Val rule_add(Rewrite *rw, const Node *n)
 
 typedef struct {
     Val *as;     /* per value, as of rewrite_as() */
-    bool *other; /* per value: read by something else than a cast to 16 bits */
+    bool *other; /* per value: something else than a cast to 16 bits reads it */
 } Narrow;
 
 static bool is_narrowing(const Graph *g, const Node *n)
@@ -127,8 +127,8 @@ static void find_others(const Graph *g, Narrow *x)
         x->other[g->update[i].value.i] = true;
 }
 
-/* The attribute of n that names the type of its results, which may be that of operand *of; NULL: it has none.
- * Sums by index are rounded by a kernel that has whole rows of them in shared memory. */
+/* The attribute of n that names the type of its results, and the operand whose 16-bit type they may have;
+ * NULL: n has none.  Sums by index are rounded by a kernel that has whole rows of them in shared memory. */
 static int64_t *result_type(const Graph *g, const Node *n, int *of)
 {
     enum { ROW = 2048 /* elements */ };
@@ -136,13 +136,15 @@ static int64_t *result_type(const Graph *g, const Node *n, int *of)
         *of = 1; /* q */
         return &((AttentionAttrs *)n->attr)->out;
     }
-    ElementsBwdAttrs *sums = n->attr;
+    if (n->op != OP_gather_elements_bwd)
+        return NULL;
+    ElementsBwdAttrs *at = n->attr;
     const Type *x = val_type(g, n->out[0]);
     *of = 0;
-    bool rows = n->op == OP_gather_elements_bwd && sums->axis == x->rank - 1 && x->dim[sums->axis] <= ROW;
-    return rows ? &sums->out : NULL;
+    return at->axis == x->rank - 1 && x->dim[at->axis] <= ROW ? &at->out : NULL;
 }
 
+/* Stores n's results in 16 bits, where it can and nothing reads them wider. */
 static void narrow(Graph *g, const Node *n, Narrow *x)
 {
     int of;
@@ -189,9 +191,9 @@ bool pass_epilogue(Graph *g, PassCtx *cx)
 
 /* ---- activations --------------------------------------------------------------------------------- */
 
-enum { AUX_UNIT = 8 }; /* a library stores what the activation is of in rows of so many elements */
+enum { AUX_UNIT = 8 }; /* elements: rows of the activation's operand, as a library stores it, are multiples */
 
-/* Is it a product in 16 bits whose rows lie one behind the other? */
+/* Is n a product in 16 bits whose rows lie one behind the other, each a multiple of AUX_UNIT elements? */
 static bool has_rows(const Graph *g, const Node *n)
 {
     const Type *y = val_type(g, n->out[0]);
@@ -199,13 +201,13 @@ static bool has_rows(const Graph *g, const Node *n)
            val_type(g, n->in[1])->rank == 2 && y->dim[y->rank - 1] % AUX_UNIT == 0;
 }
 
-/* Is it one with a bias alone? */
+/* Is n such a product with a bias and no matrix added, which an activation can join? */
 static bool takes_activation(const Graph *g, const Node *n)
 {
     return n && n->op == OP_matmul_bias && !n->in[2].i && has_rows(g, n);
 }
 
-/* n, of one result, becomes a view of v. */
+/* Turns n, which has one result, into a view of v. */
 static void become_view(Graph *g, Node *n, Val v)
 {
     ShapeAttrs *shape = NEW(g->arena, ShapeAttrs, 1);
@@ -216,7 +218,8 @@ static void become_view(Graph *g, Node *n, Val v)
     n->in[0] = v;
 }
 
-/* The product makes both, and the activation becomes a view of its first result. */
+/* Makes the product compute the activation as its first result, its own as the second; the activation node
+ * becomes a view of the first. */
 static void join(Graph *g, NodeId product, NodeId activation)
 {
     Val x = g->nodes[product.i].out[0], of = g->nodes[activation.i].out[0];
@@ -231,7 +234,8 @@ static void join(Graph *g, NodeId product, NodeId activation)
     become_view(g, a, y);
 }
 
-/* The product that the gradient of an activation multiplies, read there alone; {0}: there is none. */
+/* The product whose result is the cotangent of this gradient of an activation, and read by nothing else; {0}:
+ * there is none. */
 static NodeId product_of_gradient(const Graph *g, const Node *n, const uint32_t *uses)
 {
     Val dy = n->in[0];
@@ -241,7 +245,7 @@ static NodeId product_of_gradient(const Graph *g, const Node *n, const uint32_t 
     return uses[dy.i] == 1 && p && p->op == OP_matmul && has_rows(g, p) ? g->vals[dy.i].def : (NodeId){0};
 }
 
-/* What v shows as a value of type t; {0}: as none. */
+/* The value of type t that v is, or is a view of; {0}: there is none. */
 static Val shown_as(const Graph *g, Val v, const Type *t)
 {
     const Node *n;
@@ -250,7 +254,7 @@ static Val shown_as(const Graph *g, Val v, const Type *t)
     return type_equal(val_type(g, v), t) ? v : (Val){0};
 }
 
-/* The product makes the gradient, which becomes a view of its result. */
+/* Makes the product compute the gradient of the activation, whose node becomes a view of its result. */
 static bool join_gradient(Graph *g, NodeId gradient, const uint32_t *uses, const uint32_t *at)
 {
     Node *n = &g->nodes[gradient.i];
@@ -268,8 +272,8 @@ static bool join_gradient(Graph *g, NodeId gradient, const uint32_t *uses, const
     return true;
 }
 
-/* Behind inline and split: backward computes the activation again from what it is of.  The first in order is
- * the forward's. */
+/* Runs behind inline and split, as backward recomputes the activation from its operand.  Of several GELUs of
+ * one product the first in order, the forward's, joins it. */
 bool pass_activate(Graph *g, PassCtx *cx)
 {
     uint32_t *at = NEW(cx->tmp, uint32_t, g->nnodes + 1), *uses = graph_uses(g, cx->tmp);

@@ -2,11 +2,11 @@
  *
  * A node joins the groups of its producers when the union (a) is one kernel description
  * (lower), (b) makes no cycle through the rest of the graph, (c) lies in one phase: forward
- * and backward never share a kernel, which would keep a value across the loss that nobody asked to
- * keep.  In the forward phase a producer joins only if nobody else needs its result: a value that
+ * and backward never share a kernel, which would keep a value across the loss that nothing needs
+ * to keep.  In the forward phase a producer joins only if nothing else needs its result: a value that
  * is stored anyway is a place where rematerialization can start.  In the backward phase,
  * reductions of one large operand join although neither needs the other, and on a GPU sums of columns
- * join what reduces the same rows (ir/column_sums.c).
+ * join the kernel that reduces the same rows (ir/column_sums.c).
  * Groups are fixed before rematerialization, so every budget runs the same kernels. */
 #include "fuse.h"
 #include <stdlib.h>
@@ -23,7 +23,7 @@ typedef struct {
     uint32_t *last;    /* per unit: its last member */
     uint32_t *reach;   /* per unit: the last member of it and of all units it depends on */
     uint32_t loss;     /* position of the loss (or the end): later nodes are backward */
-    bool *accumulated; /* per position: runs when all micro-batches are over */
+    bool *accumulated; /* per position: it runs after all micro-batches */
     bool *rows;        /* per position: a row operator whose first result is not reduced */
     uint32_t *mark, stamp, *open, nopen;
     uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
@@ -33,7 +33,7 @@ typedef struct {
 
 static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->order[pos].i]; }
 
-/* Why nodes are to be one kernel. */
+/* The reason to join nodes into one kernel. */
 typedef enum { PRODUCERS, SIBLINGS, COLUMNS } Reason;
 
 /* Does the kernel store nothing but reductions? */
@@ -46,7 +46,7 @@ static bool only_reductions(const Kernel *k)
     return only;
 }
 
-/* Can the node be part of a merged kernel at all?  And does it reduce rows to rows? */
+/* Can the node be part of a merged kernel at all?  Sets rows[pos]: it reduces rows, and results in rows. */
 static bool fusible(const Fuse *f, uint32_t pos)
 {
     const Node *n = at(f, pos);
@@ -84,7 +84,7 @@ static int by_position(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Opens the units that make what the node at p reads; is one of them inside? */
+/* Opens the units that make the operands of the node at p; is one of them inside? */
 static bool open_producers(Fuse *f, uint32_t p, uint32_t first, uint32_t inside)
 {
     const Node *n = at(f, p);
@@ -139,7 +139,7 @@ static bool read_outside(const Fuse *f, Val r, const uint32_t *set, int n, const
     return false;
 }
 
-/* The rows of a concatenation's parts would all have to be there at once. */
+/* Is there a concatenation in the set?  A reduction over it would need the rows of all its parts at once. */
 static bool has_concat(const Fuse *f, const uint32_t *set, int n)
 {
     for (int i = 0; i < n; i++)
@@ -148,8 +148,8 @@ static bool has_concat(const Fuse *f, const uint32_t *set, int n)
     return false;
 }
 
-/* In the forward phase a kernel that overwrites a state (running statistics) runs once.  Only
- * pointwise operators join it: what else it computed could not be recomputed. */
+/* Does the set overwrite no state in the forward phase (running statistics), or is it pointwise?  A kernel
+ * that overwrites a state runs once: other results of it could not be recomputed. */
 static bool updates_alone(const Fuse *f, const uint32_t *set, int n)
 {
     bool updates = false, pointwise = true;
@@ -162,9 +162,9 @@ static bool updates_alone(const Fuse *f, const uint32_t *set, int n)
     return !updates || pointwise;
 }
 
-/* In the backward phase a kernel has one operator at most that reduces rows and results in rows
- * (a batch norm's gradient).  Two that read the same gradient would save storing it, but need the
- * rows of both at once: in a residual network that decides which budgets can be met. */
+/* Has the set, in the backward phase, at most one operator that reduces rows and results in rows (a
+ * batch norm's gradient)?  Two that read the same gradient would save storing it, but need the rows
+ * of both at once: in a residual network that decides which budgets can be met. */
 static bool one_of_rows(const Fuse *f, const uint32_t *set, int n)
 {
     int rows = 0;
@@ -173,7 +173,7 @@ static bool one_of_rows(const Fuse *f, const uint32_t *set, int n)
     return rows <= 1;
 }
 
-/* What member i of the set is made of by other members, itself included; returns their number. */
+/* Lists the members that member i of the set is computed from, itself included; returns their number. */
 static int needed_for(const Fuse *f, const uint32_t *set, int i, NodeId *ids)
 {
     bool needed[MAX_NODES] = {false};
@@ -191,7 +191,7 @@ static int needed_for(const Fuse *f, const uint32_t *set, int i, NodeId *ids)
     return n;
 }
 
-/* Where the kernel runs again for some results, are its sums in the same order, and of the same precision? */
+/* If the kernel runs again for some results only, are its sums in the same order and precision? */
 static bool results_stand_alone(Fuse *f, const Kernel *whole, const uint32_t *set, int n)
 {
     bool alike = true, f64 = kernel_is_f64(whole);
@@ -214,7 +214,7 @@ static bool results_stand_alone(Fuse *f, const Kernel *whole, const uint32_t *se
     return alike;
 }
 
-/* One kernel?  And in the forward phase: is every value between members internal? */
+/* Is the set one kernel, in which, in the forward phase, every value between members is internal? */
 static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Reason why)
 {
     Arena a = {0};
@@ -239,7 +239,7 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Re
          c.k.nins <= MAX_INSTRUCTIONS && (why != SIBLINGS || only_reductions(&c.k)) &&
          kernel_has_column_sums(&c.k) == (why == COLUMNS) && !(c.k.red && has_concat(f, set, n)) &&
          results_stand_alone(f, &c.k, set, n);
-    for (int i = 0; ok && i < c.nwrite; i++) /* nothing is stored for the sake of one kernel */
+    for (int i = 0; ok && i < c.nwrite; i++) /* every stored value is needed outside */
         ok = live[c.vals[c.nread + i].i];
     for (int i = 0; i < n; i++)
         for (int o = 0; o < at(f, set[i])->nout; o++)
@@ -248,7 +248,7 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Re
     return ok;
 }
 
-/* What depends on the unit reaches as far. */
+/* Raises the reach of all units that depend on this one to at least its own. */
 static void raise_reach(Fuse *f, uint32_t unit)
 {
     f->nopen = 0;
@@ -279,7 +279,7 @@ static void join(Fuse *f, const uint32_t *set, int n)
     raise_reach(f, set[0]);
 }
 
-/* Make one unit of those of pos and q, if that is possible. */
+/* Joins the units of pos and q, if that is possible. */
 static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, Reason why)
 {
     uint32_t span = pos > f->unit[q] ? pos - f->unit[q] : f->unit[q] - pos;
@@ -297,7 +297,7 @@ static void try_union(Fuse *f, uint32_t pos, uint32_t q, const bool *ends, Reaso
         join(f, set, m);
 }
 
-/* Join the producers of all members: one that two members read joins when both are there. */
+/* Joins the producers of all members, until none joins: one that two members read joins when both are in. */
 static void try_join(Fuse *f, uint32_t pos, const bool *can, const bool *ends)
 {
     uint32_t member[MAX_NODES + 2];
@@ -316,8 +316,8 @@ static bool shrinks(const Fuse *f, uint32_t pos)
     return n->nin == 1 && type_count(val_type(f->g, n->out[0])) < type_count(val_type(f->g, n->in[0]));
 }
 
-/* Sums over the same large operand (gradients of scale and bias) read it once; sums of columns join the
- * kernel that reduces the rows they read, or that makes them. */
+/* Joins sums over the same large operand (gradients of scale and bias), which then read it once; COLUMNS:
+ * joins sums of columns to the kernel that reduces the rows they read, or that makes them. */
 static void try_readers(Fuse *f, uint32_t pos, const bool *can, const bool *ends, Reason why)
 {
     uint32_t member[MAX_NODES + 2];
@@ -336,7 +336,7 @@ static void try_readers(Fuse *f, uint32_t pos, const bool *can, const bool *ends
         }
 }
 
-/* All other readers of the states the node overwrites have run. */
+/* Have all other readers of the states that the node overwrites run? */
 static bool readers_ran(const Fuse *f, const Node *n, uint32_t unit, const bool *out)
 {
     for (int i = 0; i < n->nout; i++)
@@ -362,7 +362,7 @@ static bool unit_ready(const Fuse *f, uint32_t unit, const bool *out, bool in_pl
     return true;
 }
 
-/* The first from `low` on, by its last member, that can run; n: none. */
+/* Position of the last member of the first unit from `low` on that can run; norder: there is none. */
 static uint32_t next_ready(const Fuse *f, uint32_t low, const bool *out, bool in_place)
 {
     uint32_t p = low, n = f->g->norder;
@@ -372,8 +372,9 @@ static uint32_t next_ready(const Fuse *f, uint32_t low, const bool *out, bool in
     return p;
 }
 
-/* Topological order of units: always the ready one whose last member stood first.  A state that is read for
- * the last time by what waits for its next value cannot be overwritten in place. */
+/* Orders the units topologically: next is always the ready one whose last member stood first.  A unit that
+ * overwrites a state waits for the state's other readers, unless one of them waits for its new value: then it
+ * cannot be in place. */
 static void reorder(Fuse *f)
 {
     Graph *g = f->g;
@@ -394,7 +395,7 @@ static void reorder(Fuse *f)
     memcpy(g->order, order, n * sizeof *order);
 }
 
-/* Views between members belong to their unit, however large it is, so that the unit stands together:
+/* Makes views of members part of their unit, however large it is, so that the unit stands together:
  * members behind a view would wait for it, and it for them. */
 static void adopt_views(Fuse *f)
 {
@@ -403,7 +404,7 @@ static void adopt_views(Fuse *f)
         uint32_t q = d.i ? f->unit[f->pos[d.i]] : p;
         if (q == p || !f->next[q])
             continue; /* a lone producer: the view may stand alone behind it */
-        f->unit[p] = q; /* whose last member stays the last: a view does not delay its unit */
+        f->unit[p] = q; /* last[q] stays: a view does not delay its unit */
         while (f->next[q] && f->next[q] < p)
             q = f->next[q];
         f->next[p] = f->next[q];
@@ -457,7 +458,7 @@ uint32_t loss_position(const Graph *g, const StepInfo *info)
     return k;
 }
 
-/* Groups that are there already (split.c) are units. */
+/* Makes units of the groups that exist already (split.c). */
 static void join_groups(Fuse *f)
 {
     uint32_t n = f->g->norder, *set = NEW(f->tmp, uint32_t, n + 1);
@@ -487,7 +488,7 @@ bool pass_fuse(Graph *g, PassCtx *cx)
     }
     find_users(&f);
     join_groups(&f);
-    for (int later = 0; later < 2; later++) /* a cast that widens rather joins its reader than its producer */
+    for (int later = 0; later < 2; later++) /* widening casts last: they should join readers, not producers */
         for (uint32_t p = 0; p < n; p++)
             if (can[p] && node_widens(g, at(&f, p)) == later)
                 try_join(&f, p, can, ends);

@@ -1,11 +1,11 @@
-/* fuse.h -- what the passes inline, split and fuse share. */
+/* fuse.h -- declarations shared by the passes inline, split and fuse. */
 #ifndef CKC_FUSE_H
 #define CKC_FUSE_H
 #include "passes.h"
 
-enum { MAX_UNIT = 128 }; /* nodes of a kernel */
+enum { MAX_UNIT = 128 }; /* most nodes of a kernel */
 
-int64_t factor_bytes(const StepOptions *o); /* from which size on a factor of a product is not stored */
+int64_t factor_bytes(const StepOptions *o); /* size from which on a factor of a product is not stored */
 /* Position of the loss in order; norder: there is none. */
 uint32_t loss_position(const Graph *g, const StepInfo *info);
 

@@ -1,17 +1,17 @@
 /* inline.c -- rematerialization inside fused kernels: a cheap pointwise value that backward reads is
  * recomputed in each reader instead of being saved.
  *
- * Where its large operands are saved anyway (silu(gate): the gradient of silu keeps gate), a clone next to
- * each reader joins the reader's kernel, and the value has no memory at all.  Where one large operand is
- * read by nothing else (the product in front of a bias), saving that instead of the sum costs the same and
- * lets the sum fuse with what follows it; this is done for operators without calls only.
- * A slice of what is saved anyway, and rows of it (gather_nd), are recomputed, whoever reads them.
- * The result of a norm is a pointwise function of what its gradient keeps, the statistics included; so the
- * gradient of a ReLU behind it need not read the ReLU's result.
- * A reader may be the product of a weight's gradient: the value then is the prologue of a split-K product
- * (ir/split.c), with all that it is made of; pass split makes one loop of them.
- * What backward has in 16 bits is stored in them alone: every reader that wants it wider widens it.
- * Latest values first, so that chains are cloned as a whole.  Linear in the uses. */
+ * If its large operands are saved anyway (silu(gate): the gradient of silu keeps gate), a clone next to
+ * each reader joins the reader's kernel, and the value has no memory at all.  If nothing else reads one
+ * large operand (the product in front of a bias), saving that instead of the sum costs the same and
+ * lets the sum fuse with its readers; this is done only for operators that call no function.
+ * A slice of a value that is saved anyway, and rows of it (gather_nd), are recomputed for every reader.
+ * The result of a norm is a pointwise function of values that its gradient keeps, the statistics included; so
+ * the gradient of a ReLU behind it need not read the ReLU's result.
+ * A reader may be the product of a weight's gradient: the value and what it is made of are then the prologue
+ * of a split-K product (ir/split.c); pass split makes one loop of them.
+ * A 16-bit value of backward is stored in 16 bits only: every reader that wants it wider widens it.
+ * Values are visited from the last to the first, so that chains are cloned as a whole.  Linear in uses. */
 #include "../ir/attrs.h"
 #include "fuse.h"
 #include <string.h>
@@ -19,23 +19,23 @@
 enum { READERS_MAX = 3, SMALL_PART = 8, MADE_DEPTH = 3 };
 
 typedef struct {
-    uint32_t before; /* clones to run in front of it, as a list through `after` */
+    uint32_t before; /* first of the clones to run in front of it, a list through `after` */
     uint32_t after;
-    uint32_t at;     /* in the order; of a clone, where its reader is */
-    bool prologue;   /* a clone that is part of what makes a factor */
+    uint32_t at;     /* position in the order; a clone has its reader's */
+    bool prologue;   /* it is a clone in the prologue of a product */
 } Place;
 
 typedef struct {
     Graph *g;
     Arena *tmp;
-    uint32_t *forward;  /* per value: forward readers, views looked through */
-    uint32_t *head;     /* per value: backward readers, as a list */
+    uint32_t *forward;  /* per value: number of forward readers, also through views */
+    uint32_t *head;     /* per value: first in the list of its backward readers */
     struct { NodeId node; uint32_t next; } *reader;
     uint32_t nreader, creader;
-    bool *ends;         /* per value: survives the step */
-    uint32_t *gone;     /* per value: where in the order an update overwrites it */
+    bool *ends;         /* per value: it survives the step */
+    uint32_t *gone;     /* per value: position in the order where an update overwrites it */
     bool *in_backward;  /* per node at the start */
-    Place *place;       /* per node */
+    Place *place;       /* per node, clones included */
     uint32_t cplace;
     StepInfo *info;
     int64_t factor_bytes;
@@ -49,14 +49,14 @@ static void add_reader(Inline *x, Val v, NodeId node)
     x->head[v.i] = x->nreader++;
 }
 
-/* A backward view of a slice counts as the slice's reader. */
+/* Is n a backward view of a slice?  It counts as the slice's reader. */
 static bool views_slice(const Inline *x, const Node *n)
 {
     const Node *of = is_view(n) && x->in_backward[n - x->g->nodes] ? graph_def(x->g, n->in[0]) : NULL;
     return of && of->op == OP_slice;
 }
 
-/* The value whose bytes v shows; none for such a view. */
+/* The value that v is, or is a view of; {0}: it is a backward view of a slice. */
 static Val read_value(const Inline *x, Val v)
 {
     for (const Node *n; (n = graph_def(x->g, v)) && is_view(n); v = n->in[0])
@@ -101,7 +101,7 @@ static bool is_norm(const Node *n)
 
 static bool is_part(const Node *n) { return n->op == OP_slice || n->op == OP_gather_nd; }
 
-/* A gradient that takes its operands' rows, element by element. */
+/* Is n a gradient that reads its operands by rows, element by element? */
 static bool reads_rows(const Node *n)
 {
     static const Op op[] = {OP_rms_norm_bwd, OP_layer_norm_bwd, OP_batch_norm_bwd, OP_softmax_bwd,
@@ -114,7 +114,7 @@ static bool reads_rows(const Node *n)
 
 static bool is_pointwise(const Node *n) { return node_def(n)->traits & OPT_POINTWISE; }
 
-/* Is v stored for the backward phase anyway, or made of what is? */
+/* Is v stored for the backward phase anyway, small, or cheaply made of such values? */
 static bool is_there(const Inline *x, Val v, int64_t count, int depth)
 {
     Val r = graph_root(x->g, v);
@@ -128,7 +128,7 @@ static bool is_there(const Inline *x, Val v, int64_t count, int depth)
     return made;
 }
 
-/* Is storing n's operands instead of its result no loss?  gain: it has to be less. */
+/* Does storing n's operands take no more bytes than its result?  gain: it must take fewer. */
 static bool worth_inlining(const Inline *x, const Node *n, bool gain)
 {
     Graph *g = x->g;
@@ -146,7 +146,7 @@ static bool worth_inlining(const Inline *x, const Node *n, bool gain)
     return more <= bytes - gain;
 }
 
-/* Operands of r that are v, or views of it. */
+/* The number of r's operands that are v, or views of it. */
 static int operands_of(const Inline *x, const Node *r, Val v, bool views)
 {
     int n = 0;
@@ -170,7 +170,7 @@ static bool joins(const Inline *x, const Node *r, Val v)
            type_same_shape(out, in);
 }
 
-/* The product of a weight's gradient, with less to write than the value has. */
+/* Is r the product of a weight's gradient that can take v in blocks, and has no more bytes than v? */
 static bool takes_blocks(const Inline *x, const Node *r, Val v)
 {
     int64_t bytes = type_bytes(val_type(x->g, v));
@@ -179,8 +179,8 @@ static bool takes_blocks(const Inline *x, const Node *r, Val v)
            bytes >= x->factor_bytes && bytes >= type_bytes(val_type(x->g, r->out[0]));
 }
 
-/* A part is recomputed in front of r; but stored for a product that is not split, so that a large value
- * which can be recomputed need not be. */
+/* Can n, a part of a value, be recomputed in front of r?  Not for a product of a weight's gradient if the
+ * value is large and can be recomputed: the part is stored then, and the value need not be. */
 static bool takes_part(const Inline *x, const Node *r, const Node *n)
 {
     Val of = graph_root(x->g, n->in[0]);
@@ -194,8 +194,8 @@ static bool takes_part(const Inline *x, const Node *r, const Node *n)
 typedef enum {
     READ_STORED,   /* it cannot: the value has to be saved */
     READ_FUSED,    /* a clone joins its kernel */
-    READ_PART,     /* a part of what is saved */
-    READ_PROLOGUE, /* a clone becomes part of the prologue that it is in itself */
+    READ_PART,     /* a clone takes the part of a saved value */
+    READ_PROLOGUE, /* a clone joins the prologue that the reader is in */
     READ_FACTOR    /* a clone becomes the prologue of a product that is split by rows */
 } HowRead;
 
@@ -203,9 +203,9 @@ static HowRead how_read(const Inline *x, const Node *n, NodeId reader)
 {
     const Node *r = &x->g->nodes[reader.i];
     Val v = n->out[0];
-    bool whole = r->op == OP_concat || r->op == OP_slice; /* all of it: a kernel of its own */
+    bool whole = r->op == OP_concat || r->op == OP_slice; /* a kernel of its own, which no clone joins */
     if (r->op == OP_equal && dtype_is_float(val_type(x->g, v)->dt))
-        return READ_STORED; /* registers may be wider: it would not equal what was made of the stored one */
+        return READ_STORED; /* a value in wider registers would not equal values made of the stored one */
     if (n->op == OP_gather_nd && (x->place[reader.i].prologue || takes_blocks(x, r, v)))
         return READ_STORED;
     if (takes_blocks(x, r, v))
@@ -245,7 +245,7 @@ static bool can_inline(const Inline *x, const Node *n)
 
 /* ---- clones ------------------------------------------------------------------------------------ */
 
-/* A parameter or a statistic of channels, as it broadcasts to the data. */
+/* A parameter or a statistic per channel, reshaped to broadcast to the data. */
 static Val per_channel(Graph *g, Val v, int rank, int axis)
 {
     Type t = {.rank = rank - axis};
@@ -254,7 +254,7 @@ static Val per_channel(Graph *g, Val v, int rank, int axis)
     return build_reshape(g, v, t.rank, t.dim);
 }
 
-/* The part of w, which broadcasts to the whole, that goes with a slice of the whole; at NULL: all. */
+/* The slice of w, which broadcasts to the whole, that belongs to a slice of the whole; at NULL: all of w. */
 static Val slice_operand(Graph *g, Val w, const Type *whole, const SliceAttrs *at)
 {
     if (!at)
@@ -273,7 +273,7 @@ static Val slice_operand(Graph *g, Val w, const Type *whole, const SliceAttrs *a
     return all ? w : build(g, OP_slice, NULL, 1, &w, &own);
 }
 
-/* The result of a norm from its statistics: the same operations in the same order as its kernel. */
+/* Builds the result of a norm from its statistics, by the same operations in the same order as its kernel. */
 static Val recompute_norm(Graph *g, NodeId id, const SliceAttrs *at)
 {
     const Node n = g->nodes[id.i];
@@ -298,7 +298,7 @@ static Val clone(Graph *g, NodeId id, Val from, Val to)
 {
     NodeId c = graph_clone_node(g, id, NULL);
     Node *n = &g->nodes[c.i];
-    n->remat = NULL; /* part of the step, not of a plan under a budget */
+    n->remat = NULL; /* the clone is part of the step, whatever the budget */
     for (int i = 0; i < n->nin; i++)
         if (n->in[i].i == from.i)
             n->in[i] = to;
@@ -306,7 +306,7 @@ static Val clone(Graph *g, NodeId id, Val from, Val to)
     return n->out[0];
 }
 
-/* `v`, a view of `of`, over `again` instead. */
+/* Clones the view v of `of` as a view of `again`. */
 static Val recompute_view(Graph *g, Val v, Val of, Val again)
 {
     if (v.i == of.i)
@@ -316,7 +316,7 @@ static Val recompute_view(Graph *g, Val v, Val of, Val again)
     return clone(g, g->vals[v.i].def, g->nodes[g->vals[v.i].def.i].in[0], under);
 }
 
-/* New nodes stand in front of their reader, and read what is stored. */
+/* Places the nodes from `first` on in front of their reader, and enters them as readers of their operands. */
 static void place_clones(Inline *x, uint32_t first, NodeId reader, bool prologue)
 {
     Graph *g = x->g;
@@ -324,7 +324,7 @@ static void place_clones(Inline *x, uint32_t first, NodeId reader, bool prologue
     for (uint32_t c = g->nnodes; c-- > first;) {
         const Node *n = &g->nodes[c];
         if (g->vals[n->out[0].i].def.i != c)
-            continue; /* it was folded: its result is a constant */
+            continue; /* it was folded to a constant */
         for (int i = 0; i < n->nin; i++) {
             Val w = graph_root(g, n->in[i]);
             if (w.i && g->vals[w.i].def.i < first)
@@ -345,12 +345,12 @@ static void add_factor(Inline *x, NodeId product, Val v)
     info->factor[info->nfactor++] = (PrologueFactor){product, operand, in[operand]};
 }
 
-/* The reader, a slice of the node's result, becomes the node of slices of its operands. */
+/* Turns the reader, a slice of the node's result, into a copy of the node's result for sliced operands. */
 static void recompute_slice(Graph *g, NodeId id, NodeId reader)
 {
     const Node n = g->nodes[id.i];
     const SliceAttrs *at = g->nodes[reader.i].attr;
-    Val again, in[3]; /* the most a pointwise operator has */
+    Val again, in[3]; /* a pointwise operator has at most 3 operands */
     for (int i = 0; i < n.nin && !is_norm(&n); i++)
         in[i] = slice_operand(g, n.in[i], val_type(g, n.out[0]), at);
     again = is_norm(&n) ? recompute_norm(g, id, at) : build(g, n.op, NULL, n.nin, in, n.attr);
@@ -361,7 +361,7 @@ static void recompute_slice(Graph *g, NodeId id, NodeId reader)
     r->in[0] = again;
 }
 
-/* Views of v among the reader's operands become views of the clone. */
+/* Makes the reader read the clone instead of v, also through views. */
 static void read_clone(Inline *x, NodeId reader, Val v, Val again)
 {
     Val *in = x->g->nodes[reader.i].in;
@@ -391,7 +391,7 @@ static void inline_value(Inline *x, NodeId id)
     x->head[v.i] = 0;
 }
 
-/* A cast of the backward phase, in front of each reader whose kernel it joins. */
+/* Clones a cast of the backward phase in front of each reader whose kernel it can join. */
 static void repeat_cast(Inline *x, NodeId id)
 {
     Graph *g = x->g;
@@ -407,7 +407,7 @@ static void repeat_cast(Inline *x, NodeId id)
     }
 }
 
-/* A ReLU's result is as positive as what it is made of. */
+/* Makes gradients of ReLUs behind norms read the ReLU's operand, which is positive where its result is. */
 static void read_below_relus(Graph *g, uint32_t loss)
 {
     for (uint32_t k = loss + 1; k < g->norder; k++) {
@@ -419,7 +419,8 @@ static void read_below_relus(Graph *g, uint32_t loss)
     }
 }
 
-/* The node behind those that stand in front of it, and they likewise.  open: room for all nodes. */
+/* Appends a node to the order behind the clones that belong in front of it, these behind theirs in turn.
+ * open: room for all nodes. */
 static void emit(const Inline *x, uint32_t node, uint32_t *open)
 {
     const Place *place = x->place;

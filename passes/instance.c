@@ -2,7 +2,7 @@
  *
  * Steps (kernels) become operators, computed values with memory become values.  Parameters, state,
  * data and constants are persistent bytes.  An update that overwrites its parameter costs no
- * bytes, but nobody may read the parameter afterwards: a barrier. */
+ * bytes, but nothing may read the parameter afterwards, which is a barrier. */
 #include "instance.h"
 #include <string.h>
 
@@ -22,7 +22,7 @@ static int32_t value_id(Make *m, Val v)
     RematInstance *inst = &m->in->inst;
     if (m->value_of[v.i] < 0) {
         m->value_of[v.i] = inst->nvalues;
-        bool host = val_space(m->g, v) == SPACE_HOST; /* no bytes of the budget's */
+        bool host = val_space(m->g, v) == SPACE_HOST; /* takes no bytes of the budget */
         inst->values[inst->nvalues++].bytes = host ? 0 : align_up(type_bytes(val_type(m->g, v)), m->align);
     }
     return m->value_of[v.i];
@@ -70,7 +70,7 @@ static void add_candidates(Make *m, const StepCost *c, RematOp *op)
         alt[op->nalt++] = (RematAlt){c->c[k].ns, align_up(c->c[k].scratch, m->align)};
 }
 
-/* A copy of a state takes the kernels beside it little time. */
+/* Gives op the lane of a copy if the command copies a state; its cost becomes that to kernels beside it. */
 static void add_lane(const Make *m, const HostLink *link, const Command *c, RematOp *op)
 {
     Op copy = command_node(c)->op;
@@ -91,7 +91,7 @@ static void make_op(Make *m, const StepInfo *info, const Command *c, uint32_t s)
     Arena tmp = {0};
     RematOp *op = &inst->ops[s];
     static const StepCost unknown = {.c = {{.ns = 1}}, .n = 1, .same = 1};
-    /* Made again for some of its results, it would add up columns in another order. */
+    /* Run again for some of its results only, it would add up columns in another order. */
     op->once = kernel_has_column_sums(&c->k);
     for (int i = 0; i < c->n; i++) {
         op->once |= (node_def(&g->nodes[c->nodes[i].i])->traits & OPT_ONCE) != 0;
@@ -137,7 +137,7 @@ static void make_op(Make *m, const StepInfo *info, const Command *c, uint32_t s)
     arena_free(&tmp);
 }
 
-/* What the steps after the micro-batches read stays until then. */
+/* Keeps values that the steps after the micro-batches read to the end; sums the time of these steps. */
 static void keep_for_tail(Make *m, const StepInfo *info)
 {
     const Graph *g = m->g;
@@ -220,8 +220,8 @@ static uint32_t count_results(const Instance *in, uint32_t step)
     return n;
 }
 
-/* From the last node to the first: what of n nodes is read, and what they read of others.  live: per value,
- * somebody behind reads it; for their results and operands afterwards, in front of them. */
+/* Finds which of n nodes in order are needed, from the last to the first; returns their number.  live: per
+ * value, something behind the nodes reads it; on return, something from the first node on reads it. */
 static uint32_t find_needed(const Graph *g, const NodeId *id, uint32_t n, bool *live, NodeId *needed)
 {
     uint32_t at = n;
@@ -241,7 +241,7 @@ static uint32_t find_needed(const Graph *g, const NodeId *id, uint32_t n, bool *
     return n - at;
 }
 
-/* Which results of a step are read; NULL: none. */
+/* Per result of a step: it is read; NULL: none is. */
 static const bool *read_results(const Instance *in, uint32_t step, const bool *live, Arena *a)
 {
     const Graph *g = in->cut.g;
@@ -261,10 +261,10 @@ static uint32_t step_of(const Instance *in, int32_t op)
     return op < in->inst.nops ? (uint32_t)op : (uint32_t)in->inst.ops[op].fetch_of;
 }
 
-/* A schedule with its copies in time: what is offloaded behind each execution. */
+/* A schedule with its copies placed by remat_overlap, and the steps offloaded behind each execution. */
 typedef struct {
     Schedule s;
-    int32_t *first, *next; /* step that is offloaded behind an execution, and the one behind that; -1: none */
+    int32_t *first, *next; /* lists: per execution, the first step offloaded behind it; per step, the next */
 } Overlapped;
 
 static Overlapped overlap(const Instance *in, Schedule s, Arena *a)
@@ -287,7 +287,7 @@ static Overlapped overlap(const Instance *in, Schedule s, Arena *a)
     return o;
 }
 
-/* Views of a step's results among its own nodes: where the results are fetched they show what came. */
+/* Lists the views of a step's results among its own nodes: they are made again for fetched results. */
 static uint32_t own_views(const Instance *in, const NodeId *order, uint32_t step, NodeId *list)
 {
     const Graph *g = in->cut.g;
@@ -305,7 +305,8 @@ static uint32_t own_views(const Instance *in, const NodeId *order, uint32_t step
 
 static bool is_fetch(const Instance *in, int32_t op) { return op >= in->inst.nops; }
 
-/* Which results of a step are fetched, as they are read; in front of it they are read by their offloads. */
+/* Per move of a step: its result is read, so it is fetched; NULL: none is.  Marks these results as offloaded
+ * in `away` and as not live in front of the fetch. */
 static const bool *fetched_results(const Instance *in, uint32_t step, bool *live, bool *away, Arena *a)
 {
     bool *read = NEW(a, bool, in->nmoves[step] + 1), any = false;
@@ -318,7 +319,7 @@ static const bool *fetched_results(const Instance *in, uint32_t step, bool *live
     return any ? read : NULL;
 }
 
-/* What is offloaded behind execution k. */
+/* Marks as live what is offloaded behind execution k. */
 static void read_for_offload(const Instance *in, const Overlapped *o, int32_t k, bool *live, const bool *away)
 {
     for (int32_t step = o->first[k]; step >= 0; step = o->next[step])
@@ -326,8 +327,8 @@ static void read_for_offload(const Instance *in, const Overlapped *o, int32_t k,
             live[in->moves[step][i].value.i] |= away[in->moves[step][i].value.i];
 }
 
-/* Per execution: which of its results are read; of a fetch: which of its moves are made.  away: per value,
- * it is offloaded. */
+/* Per execution: which of its results are read; for a fetch: which of its moves are made.  Sets away: per
+ * value, it is offloaded. */
 static const bool **find_read(const Instance *in, const Overlapped *o, bool *away, Arena *a)
 {
     Schedule s = o->s;
@@ -355,7 +356,8 @@ static const bool **find_read(const Instance *in, const Overlapped *o, bool *awa
     return read;
 }
 
-/* live of what is read of a step's results: of the values, or of what they view; clear: of all. */
+/* Sets in->live for the results of a step that are read, or for their roots; clear: unsets it, and that of
+ * the operands of the step's nodes. */
 static void mark_read(Instance *in, uint32_t step, const bool *read, bool roots, bool clear)
 {
     const Graph *g = in->cut.g;
@@ -370,7 +372,7 @@ static void mark_read(Instance *in, uint32_t step, const bool *read, bool roots,
     }
 }
 
-/* The nodes that make what is read of a step, as one command. */
+/* Lowers the nodes of a step that make the results that are read to one command. */
 static bool lower_variant(Instance *in, uint32_t step, const bool *read, Command *c, Diag *d)
 {
     const Graph *g = in->cut.g;
@@ -385,7 +387,7 @@ static bool lower_variant(Instance *in, uint32_t step, const bool *read, Command
     return ok;
 }
 
-/* What an execution runs, lowered once; NULL: failed. */
+/* The command of an execution of which these results are read, lowered once; NULL: failed. */
 static const Command *find_variant(Instance *in, uint32_t step, const bool *read, Diag *d)
 {
     size_t n = count_results(in, step);
@@ -400,8 +402,7 @@ static const Command *find_variant(Instance *in, uint32_t step, const bool *read
     return lower_variant(in, step, read, &v->c, d) ? &v->c : NULL;
 }
 
-/* The copies that a command reads, and those it makes: of a value that has been made already a further
- * one. */
+/* The copies that a command reads and makes; a result that has been made before gets a further copy. */
 static const Val *find_copies(Sequence *s, const Command *c, const Val *fetched, Val *now, bool *made,
                               Val *of, Arena *a)
 {
@@ -418,8 +419,8 @@ static const Val *find_copies(Sequence *s, const Command *c, const Val *fetched,
     return vals;
 }
 
-/* Kernel choices of the executions.  One that does not have the bits of an operator's others would not make
- * what it recomputes: then all have the one with the least workspace, the last of its candidates. */
+/* Kernel choices of the executions.  A recomputation must give the same bits: if an execution of an operator
+ * has a choice with other bits, all executions of it get their last choice, of the least workspace. */
 static const uint8_t *one_result(const Instance *in, Schedule s, Arena *a)
 {
     if (!in->any_bits || !in->cost)
@@ -435,7 +436,8 @@ static const uint8_t *one_result(const Instance *in, Schedule s, Arena *a)
     return alt;
 }
 
-/* The moves of a step's results that are wanted: per move or per value. */
+/* Appends the copies of a step's results to run: fetches of the moves marked in `fetched`, or, if that is
+ * NULL, offloads of the values marked in `away`.  Returns their number. */
 static uint32_t add_copies(const Instance *in, uint32_t step, const bool *fetched, const bool *away,
                            Execution *run)
 {
@@ -450,7 +452,7 @@ static uint32_t add_copies(const Instance *in, uint32_t step, const bool *fetche
     return n;
 }
 
-/* Executions and their commands; copies are still missing. */
+/* Fills out->run with executions and their commands; the copies that they read and make are still missing. */
 static bool find_commands(Instance *in, const Overlapped *o, Sequence *out, Arena *a, Diag *d)
 {
     Schedule s = o->s;
@@ -501,7 +503,7 @@ bool instance_sequence(Instance *in, Schedule s, Sequence *out, Arena *a, Diag *
     return true;
 }
 
-/* The steps as they stand. */
+/* Makes the first variant of every step from its command in the graph. */
 static void base_variants(Instance *in, const Command *c)
 {
     int32_t *op = NEW(in->arena, int32_t, in->nops + 1);
@@ -566,8 +568,8 @@ bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *
 
 /* ---- a schedule as a graph ------------------------------------------------------------------ */
 
-/* Run a node (first time: itself, later: a clone) with the latest copies of its operands; in:
- * the operands it had in the instance's graph. */
+/* Appends a node to the order (first itself, later a clone), with the latest copies of its operands;
+ * in0: the operands it had in the instance's graph. */
 static void emit(Graph *g, NodeId id, Val *in0, Val *subst, bool again, uint32_t group)
 {
     NodeId run = id;
@@ -606,7 +608,7 @@ static void emit_offloads(Graph *g, const Instance *in, const Overlapped *o, int
         }
 }
 
-/* What was offloaded is there again; a second time by a clone. */
+/* Appends the fetches of a step's results to the order, clones for a second time; later nodes read them. */
 static void emit_fetches(Graph *g, const Instance *in, uint32_t step, Val *subst, bool again)
 {
     for (uint32_t i = 0; i < in->nmoves[step]; i++) {
@@ -650,7 +652,7 @@ void instance_apply(Graph *g, const Instance *in, Schedule s, Arena *tmp)
         uint32_t group = ran[op] && g->nodes[id->i].group ? ++g->ngroups : 0, first = g->norder;
         for (uint32_t i = 0; i < st->count; i++)
             emit(g, id[i], in0[id[i].i], subst, ran[op], group);
-        for (uint32_t i = 0; i < st->count; i++) /* whichever the step will start with */
+        for (uint32_t i = 0; i < st->count; i++) /* all: any node may be the first of its step */
             g->nodes[g->order[first + i].i].candidate = s.alt[k];
         for (uint32_t i = 1; i < st->count && in->cost; i++)
             in->cost[id[i].i] = in->cost[id->i];

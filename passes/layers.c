@@ -1,13 +1,13 @@
-/* layers.c -- which layer of the model a step of the forward pass belongs to, for policies that go by layers.
+/* layers.c -- finds the layer of the model that each forward step belongs to, for policies by layers.
  *
- * A layer is a module with a number, and all within it: "h.3" of "/h/h.3/attn/MatMul".  What stands in front
- * of them, between and behind is in none.  Where nodes have no such names, parameters do. */
+ * A layer is a module with a number, and all within it: "h.3" of "/h/h.3/attn/MatMul".  Steps in front of,
+ * between and behind layers are in none.  If nodes have no such names, those of parameters are used. */
 #include "instance.h"
 #include <string.h>
 
 typedef struct {
     const char *scope;
-    size_t n; /* bytes of it up to its first number; 0: it has none */
+    size_t n; /* bytes of scope up to and with its first number; 0: it has none */
 } Module;
 
 static Module module_of(const Graph *g, Val v, Arena *tmp)
@@ -24,7 +24,8 @@ static Module module_of(const Graph *g, Val v, Arena *tmp)
 
 static bool same(Module a, Module b) { return a.n == b.n && strncmp(a.scope, b.scope, a.n) == 0; }
 
-/* By the name of its first node, or by the first parameter it reads; false: neither is known. */
+/* Finds a step's module, by the name of its first node with one, or by the first parameter that it reads;
+ * false: there is none. */
 static bool step_module(const Graph *g, const Step *s, bool by_names, Arena *tmp, Module *m)
 {
     for (uint32_t k = 0; k < s->count; k++) {
@@ -45,7 +46,8 @@ static bool step_module(const Graph *g, const Step *s, bool by_names, Arena *tmp
     return false;
 }
 
-/* Weights that the exporter merged have the name of the first: a layer that was left is not come back to. */
+/* Was layer m left before?  A weight that an exporter merged with an earlier one has that one's name: a layer
+ * that was left is not entered again. */
 static bool was_left(const Module *left, uint32_t n, Module m)
 {
     while (n > 0 && !same(left[n - 1], m))
@@ -53,7 +55,8 @@ static bool was_left(const Module *left, uint32_t n, Module m)
     return m.n && n > 0;
 }
 
-/* How many layers have a number.  A step of which nothing is known belongs to the one before. */
+/* Sets the layers of the forward steps; returns how many have a number.  A step without a known module
+ * belongs to the layer before. */
 static uint32_t label(const Graph *g, Instance *in, bool by_names, Arena *tmp)
 {
     Module now = {0}, next, *left = NEW(tmp, Module, in->inst.loss + 1);

@@ -1,15 +1,15 @@
 /* layout.c -- channels-last: for devices whose convolutions read and write [N, s..., C].
  *
- * A sweep over the forward graph.  Convolutions are rewritten to take and make channels-last values, and what
- * stands between them follows: pointwise operators, norms, pools, concatenations, whatever has a form with
- * its axes renumbered.  A value in the other order is made when somebody asks for it, once: transposes remain
- * where images come in and where the channels' order matters (a flatten before the classifier), and those
- * that meet one of the model's own cancel (passes/simplify.c).  Where too many would remain, and the device
- * has convolutions of either order, the graph stays as it is.
+ * The pass sweeps over the forward graph.  Convolutions are rewritten to take and make channels-last values,
+ * and operators between them follow: pointwise operators, norms, pools, concatenations, and all others that
+ * have a form with renumbered axes.  A value in the other order is made once, when something reads it:
+ * transposes remain where images come in and where the channels' order matters (a flatten before the
+ * classifier), and those that meet one of the model's own cancel (passes/simplify.c).  If too many would
+ * remain, and the device has convolutions of either order, the graph stays as it is.
  *
  * Runs before autodiff: the gradient of a transpose is a transpose, so the backward graph has the same order.
- * Parameters stay as they are in the file; a convolution's kernel reads them so, and makes their gradients
- * so.  A 1x1 convolution is a plain product, [N s..., C] by [C, M], of any number of images. */
+ * Parameters stay in the order of the file; a convolution's kernel reads them, and makes their gradients, in
+ * that order.  A 1x1 convolution is a plain product, [N s..., C] by [C, M], of any number of images. */
 #include "../ir/attrs.h"
 #include "../ir/integer.h"
 #include "rewrite.h"
@@ -17,15 +17,15 @@
 
 typedef struct {
     Graph *g;
-    int unit;   /* bytes that a place's channels are a multiple of */
-    Val *last;  /* per value at the start: channels-last, {0}: not made */
-    Val *plain; /* likewise: as the graph had it; {0}: it is not made, `last` is */
+    int unit;   /* bytes: a position's channels are padded to a multiple */
+    Val *last;  /* per value at the start: its channels-last form, {0}: not made */
+    Val *plain; /* per value at the start: its form in the graph's order, {0}: not made, `last` is */
     uint32_t n;
 } Layout;
 
 /* ---- orders of dimensions ------------------------------------------------------------------------ */
 
-/* Dimension d of [N, C, s...] in [N, s..., C]. */
+/* The place in [N, s..., C] of dimension d of [N, C, s...]. */
 static int place(int d, int rank) { return d == 0 ? 0 : d == 1 ? rank - 1 : d - 1; }
 
 static void moved_ints(int64_t *v, int rank)
@@ -36,7 +36,7 @@ static void moved_ints(int64_t *v, int rank)
         v[place(d, rank)] = old[d];
 }
 
-/* To channels-last, or back.  Where only extents of 1 move it is a view. */
+/* Transposes v to channels-last, or back.  It is a view if only extents of 1 move. */
 static Val move_channels(Graph *g, Val v, bool back)
 {
     Type t = *val_type(g, v);
@@ -61,7 +61,7 @@ static Val as_plain(Layout *x, Val v)
     return x->plain[v.i];
 }
 
-/* v of a rank that broadcasts to `rank`. */
+/* The channels-last form of v, whose rank is at most `rank`, to which it broadcasts. */
 static Val as_last(Layout *x, Val v, int rank)
 {
     Graph *g = x->g;
@@ -89,7 +89,7 @@ static bool all_are(const int64_t *v, int n, int64_t value)
     return same;
 }
 
-/* A window of one position on every place: rows of channels by a matrix. */
+/* Is n a convolution with a window of one position on every place, which is rows of channels by a matrix? */
 static bool is_product(const Node *n, const Type *w)
 {
     const ConvAttrs *at = n->attr;
@@ -111,7 +111,7 @@ static Val product(Graph *g, const Node *n, Val data, Val weights)
     return n->nin > 2 && n->in[2].i ? build2(g, OP_add, y, n->in[2]) : y;
 }
 
-/* Channels of zeros, up to a multiple of `bytes`.  An image of one channel stays. */
+/* Pads the channels of data and weights with zeros to a multiple of `bytes`; a single channel stays. */
 static void pad_channels(Graph *g, const Node *n, int bytes, Val *data, Val *weights)
 {
     const Type *x = val_type(g, *data);
@@ -146,7 +146,7 @@ static void append(Ints *v, int at, int64_t value)
     v->n++;
 }
 
-/* The channels are one more dimension of the window, of one position: [N, 1, s..., C]. */
+/* Pools a channels-last value as [N, 1, s..., C]: the window has extent 1 in the channels. */
 static Val pool(Layout *x, const Node *n)
 {
     Graph *g = x->g;
@@ -168,7 +168,7 @@ static Val pool(Layout *x, const Node *n)
     return build_reshape(g, v, t.rank, t.dim);
 }
 
-/* A view that leaves images and channels alone. */
+/* A channels-last form of a reshape that leaves images and channels as they are. */
 static Val merged(Layout *x, const Node *n)
 {
     Type t = *val_type(x->g, n->out[0]);
@@ -177,7 +177,7 @@ static Val merged(Layout *x, const Node *n)
     return build_reshape(x->g, v, t.rank, t.dim);
 }
 
-/* Is it the transpose that the sweep itself makes, or the one that takes it back? */
+/* Is n the transpose to channels-last that the sweep makes, or (back) its inverse? */
 static bool moves_channels(const Node *n, bool back)
 {
     const Ints *perm = &((const TransposeAttrs *)n->attr)->perm;
@@ -187,7 +187,7 @@ static bool moves_channels(const Node *n, bool back)
     return same;
 }
 
-/* Attributes of n that name dimensions, renumbered. */
+/* Renumbers the attributes of n that name dimensions. */
 static void renumber(const Node *n, int rank, void *attr)
 {
     SliceAttrs *slice = attr;
@@ -214,7 +214,7 @@ static void renumber(const Node *n, int rank, void *attr)
     }
 }
 
-/* n with `moved` operands channels-last and its dimensions renumbered. */
+/* Builds n with its first `moved` operands channels-last and its dimensions renumbered. */
 static Val renumbered(Layout *x, const Node *n, int rank, int moved, Val *in, Val *out)
 {
     Graph *g = x->g;
@@ -228,7 +228,7 @@ static Val renumbered(Layout *x, const Node *n, int rank, int moved, Val *in, Va
     return out[0];
 }
 
-/* Reductions to [N, C] or without channels: dimensions that are left are in the same order. */
+/* Does a reduction keep the order of the dimensions left, as it is to [N, C] or reduces the channels? */
 static bool keeps_order(const Node *n, int rank)
 {
     uint32_t axes = axes_mask(&((const ReduceAttrs *)n->attr)->axes), spatial = ((1u << rank) - 1) & ~3u;
@@ -239,9 +239,9 @@ static bool keeps_order(const Node *n, int rank)
 
 static bool is_convolution(const Node *n) { return n->op == OP_conv || n->op == OP_conv_bwd_data; }
 
-typedef enum { STAYS, FOLLOWS, ORDERLESS } Kind; /* ORDERLESS: its results are the same either way */
+typedef enum { STAYS, FOLLOWS, ORDERLESS } Kind; /* ORDERLESS: its results are the same in either order */
 
-/* Does n stand behind a channels-last value, and can it take it? */
+/* Does n read a channels-last value, and can it take that form? */
 static Kind kind_of(const Layout *x, const Node *n)
 {
     const Graph *g = x->g;
@@ -289,14 +289,14 @@ static Kind kind_of(const Layout *x, const Node *n)
 
 static bool takes_all(const Node *n) { return node_def(n)->traits & OPT_POINTWISE || n->op == OP_concat; }
 
-/* Operands that n takes channels-last, the first ones; the model's own transpose takes none. */
+/* How many of its first operands n takes channels-last; the model's own transpose takes none. */
 static int operands_last(const Node *n, Kind kind)
 {
     bool none = kind == STAYS || (n->op == OP_transpose && kind == FOLLOWS);
     return none ? 0 : takes_all(n) ? n->nin : 1;
 }
 
-/* Where result i is kept. */
+/* The table that result i is kept in. */
 static Val *kept_in(const Layout *x, Kind kind, int i)
 {
     return i == 0 && kind == FOLLOWS ? x->last : x->plain;
@@ -339,12 +339,13 @@ static void visit(Layout *x, NodeId id)
 
 /* ---- is it worth it? ----------------------------------------------------------------------------- */
 
-/* Where a device has convolutions of either order: at most this part of their images may be transposed. */
+/* If a device has convolutions of either order, at most 1 / TRANSPOSED_PART of their images' bytes may be
+ * transposed. */
 enum { TRANSPOSED_PART = 8 };
 
 static int64_t bytes_of(const Graph *g, Val v) { return type_bytes(val_type(g, v)); }
 
-/* Has the sweep made v in the order of `made`?  Otherwise it does: bytes that are transposed. */
+/* Bytes that the sweep transposes for v in the order of `made`, 0 if it has been made; marks it as made. */
 static int64_t bytes_moved(const Graph *g, Val *made, Val v)
 {
     int64_t bytes = made[v.i].i || !v.i ? 0 : bytes_of(g, v);
@@ -352,7 +353,7 @@ static int64_t bytes_moved(const Graph *g, Val *made, Val v)
     return bytes;
 }
 
-/* The sweep without its changes: what it would transpose of node n's operands. */
+/* Bytes of node n's operands that the sweep would transpose; makes no changes but in the tables. */
 static int64_t transposed_by(Layout *x, const Node *n)
 {
     Kind kind = kind_of(x, n);
@@ -386,7 +387,7 @@ static bool is_worth_it(const Graph *g, const PassCtx *cx, Layout x)
 
 /* ---- the pass ------------------------------------------------------------------------------------ */
 
-/* What survives the step, under its name. */
+/* The form in the graph's order of v, which survives the step, under v's name. */
 static Val at_end(Layout *x, Val v)
 {
     if (v.i >= x->n)

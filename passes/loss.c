@@ -2,13 +2,13 @@
  *
  *   a float output with one element (or --loss-output naming one)      is the loss
  *   otherwise --loss on the output (--loss-output, or the only one):
- *     ce    softmax cross-entropy, integer targets; classes on the axis of the Softmax that ends the
- *           model, or the last where channels were moved to the end, else, of the output without extents
- *           of 1 at its end, on axis 1, the last for 3-D; mean over targets that are not -100 (PyTorch's
+ *     ce    softmax cross-entropy, integer targets; the classes are on the axis of the Softmax that ends
+ *           the model, or on the last axis if channels were moved there, else, extents of 1 at the end
+ *           dropped, on axis 1 (the last axis for 3-D); mean over targets that are not -100 (PyTorch's
  *           ignore_index)
  *     mse   mean squared error    l1  mean absolute error
  *     bce   binary cross-entropy with logits
- *   auto is bce where the model ends in a Sigmoid, mse where there is one class, else ce
+ *   auto is bce if the model ends in a Sigmoid, mse if there is one class, else ce
  * A Softmax, LogSoftmax or Sigmoid that ends the model is part of ce and bce and is bypassed. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
@@ -22,7 +22,7 @@ static bool is_scalar_float(const Graph *g, Val v)
     return dtype_is_float(t->dt) && type_count(t) == 1;
 }
 
-/* The output the loss is, or is computed from. */
+/* Chooses the output that is the loss, or that the loss is computed from. */
 static bool choose_output(Graph *g, PassCtx *cx, uint32_t *out)
 {
     const char *want = cx->opt->loss_output;
@@ -52,7 +52,7 @@ static const Node *softmax_of(const Graph *g, Val v)
     return n && (n->op == OP_softmax || n->op == OP_log_softmax) ? n : NULL;
 }
 
-/* That ends the model, but for a reshape. */
+/* The sigmoid that makes v, perhaps behind a reshape; NULL: there is none. */
 static const Node *sigmoid_of(const Graph *g, Val v)
 {
     const Node *n = graph_def(g, v);
@@ -70,7 +70,8 @@ static bool moves_one_channel(const Type *from, const Type *to)
     return moved;
 }
 
-/* A transpose has moved them there, as Keras's exports have it, and what follows goes element by element. */
+/* Has a transpose moved v's channels to the end, as in Keras's exports, with only pointwise operators behind
+ * it? */
 static bool channels_last(const Graph *g, Val v)
 {
     const Type t = *val_type(g, v);
@@ -91,8 +92,8 @@ static bool channels_last(const Graph *g, Val v)
     return false;
 }
 
-/* The output's type and which of its dimensions are the classes.  Extents of 1 at its end are dropped where
- * nothing says that they are the classes: [N,C,1,1] is a classification. */
+/* The output's type; *axis: which of its dimensions are the classes.  Extents of 1 at its end are dropped
+ * unless something shows that they are the classes: [N,C,1,1] is a classification. */
 static Type classes_of(const Graph *g, Val out, int *axis)
 {
     const Node *softmax = softmax_of(g, out);
@@ -106,7 +107,7 @@ static Type classes_of(const Graph *g, Val out, int *axis)
     return t;
 }
 
-/* No loss is computed in half precision. */
+/* v in the type of its sums, f32 for half precision: no loss is computed in half precision. */
 static Val in_single(Graph *g, Val v) { return build_cast(g, v, dtype_sum(val_type(g, v)->dt)); }
 
 static Val mean_all(Graph *g, Val v)
@@ -170,7 +171,7 @@ static Val append_loss(Graph *g, PassCtx *cx, Val out)
     return mean_all(g, build1(g, kind == LOSS_MSE ? OP_square : OP_abs, diff));
 }
 
-/* An output that is a weight, or a view of one, as the step reads it: its update does not change the copy. */
+/* A copy of v if it is a weight, a state or a view of one, as the update would change the output; else v. */
 static Val before_update(Graph *g, Val v)
 {
     ValKind root = g->vals[graph_root(g, v).i].kind;

@@ -1,7 +1,7 @@
-/* narrow.c -- a frozen weight that the step reads in 16 bits alone is held in 16 bits.
+/* narrow.c -- holds a frozen weight in 16 bits if the step reads it in 16 bits only.
  *
- * Where a cast is a kernel of its own and the only reader of a weight that no update changes, its result
- * becomes a source instead: the weight's bytes, rounded when they are loaded to the bits that the kernel
+ * If a cast is a kernel of its own and the only reader of a weight that no update changes, its result
+ * becomes a source instead: the weight, rounded when it is loaded to the same bits that the kernel
  * gives.  The weight stays in the graph, with its names and its place in a file, and has no memory.
  *
  * Runs behind fuse: a cast inside a kernel of several nodes rounds nothing. */

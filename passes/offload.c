@@ -1,11 +1,12 @@
-/* offload.c -- what may be offloaded and fetched, and what that takes.
+/* offload.c -- which values may be offloaded and fetched, and what that costs.
  *
- * A result is offloaded behind the first command that makes it, and fetched as often as it is wanted: an
- * operator without inputs (passes/remat/).  The nodes are made for every result, and are in no order until a
- * schedule with them is chosen.
+ * A result is offloaded behind the first command that makes it, and fetched as often as it is wanted: a fetch
+ * is an operator without inputs (passes/remat/).  The nodes are made for every result, and are in no order
+ * until a schedule with them is chosen.
  *
- * States that only their update reads may be in the host's memory all the time: fetched in front of it, and
- * offloaded behind it (J. Ren et al., "ZeRO-Offload", USENIX ATC 2021, keeps the optimizer's there). */
+ * States that only their update reads may be in the host's memory all the time: they are fetched in front of
+ * it, and offloaded behind it (J. Ren et al., "ZeRO-Offload", USENIX ATC 2021, keeps the optimizer's there).
+ */
 #include "instance.h"
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 const char *const offload_name[] = {"auto", "no", "only", NULL};
 
-/* Copies and kernels share the device's memory. */
+/* byte_ns follows from the bandwidth of the device's memory, which copies and kernels share. */
 HostLink step_link(const StepOptions *o)
 {
     const DeviceInfo *d = step_device(o);
@@ -22,14 +23,14 @@ HostLink step_link(const StepOptions *o)
                       o->offload == OFFLOAD_ONLY};
 }
 
-/* A node that is in no order yet; its result. */
+/* Makes a node with operand v that is in no order yet. */
 static NodeId detached(Graph *g, Op op, Val v)
 {
     build1(g, op, v);
     return g->order[--g->norder];
 }
 
-/* What has no bytes of its own is in place, or staged. */
+/* May the results of a command be offloaded?  A result without bytes of its own is in place or staged. */
 static bool may_move(const Graph *g, const RematInstance *inst, const RematOp *op, const Command *c)
 {
     bool may = op->nout > 0;
@@ -40,7 +41,7 @@ static bool may_move(const Graph *g, const RematInstance *inst, const RematOp *o
     return may;
 }
 
-/* ns of a copy of so many bytes in its lane. */
+/* ns that a copy of so many bytes takes in its lane. */
 static int64_t lane_ns(const HostLink *l, int64_t bytes)
 {
     return (int64_t)((double)bytes / l->bandwidth + l->copy_ns);
@@ -55,7 +56,7 @@ static bool lower_copy(Instance *in, NodeId *id, Command *c, Diag *d)
     return ok;
 }
 
-/* Offload and fetch of every result of a step, and the operator that stands for fetching them. */
+/* Makes an offload and a fetch of every result of a step, and the operator that stands for the fetches. */
 static void add_moves(Graph *g, Instance *in, const HostLink *link, const Command *c, uint32_t s)
 {
     RematInstance *inst = &in->inst;
@@ -74,7 +75,7 @@ static void add_moves(Graph *g, Instance *in, const HostLink *link, const Comman
     }
 }
 
-/* What the copies cost: for the nodes that are new. */
+/* Extends info->cost by the costs of copies, for the nodes from nnodes on. */
 static void cost_copies(const Graph *g, StepInfo *info, const HostLink *link, uint32_t nnodes)
 {
     StepCost *cost = NEW(g->arena, StepCost, g->nnodes);
@@ -94,7 +95,8 @@ static bool has_copies(const RematInstance *inst)
     return false;
 }
 
-/* What is needed after the loss is offloaded before it and fetched after it: states share that lane. */
+/* ns of the link that a step has for copies each way: values are offloaded before the loss and fetched after
+ * it, where copies of states share the lane. */
 static int64_t time_to_copy(const Instance *in)
 {
     int64_t before = 0, all = 0, states = 0;
@@ -138,7 +140,7 @@ bool instance_add_moves(Graph *g, Instance *in, StepInfo *info, const Command *c
 
 enum { SHARES = FETCH_FEWER / 2 + 1 };
 
-/* How many of the first n fetches are of what is made in this part of the time in front of the loss. */
+/* How many of the first n fetches are of values made in the first part / SHARES of the time to the loss. */
 static int32_t early_fetches(const RematInstance *inst, int32_t n, int32_t part)
 {
     int64_t before = 0, now = 0;
@@ -160,12 +162,12 @@ void fetch_fewer(Instance *in, int step, int32_t all, int64_t link)
 /* ---- states ------------------------------------------------------------------------------------ */
 
 enum {
-    COPIES_WORTH = 8, /* of what a copy takes, what does not depend on its bytes, at most: one part */
-    LARGE = 4,        /* times the mean of the states' bytes */
-    STAGED_STEPS = 4  /* for whose states there is room at a time; of few steps, for that part of all */
+    COPIES_WORTH = 8, /* a copy's fixed time is at most 1 / COPIES_WORTH of the time for its bytes */
+    LARGE = 4,        /* a state of more than LARGE times the states' mean bytes is large */
+    STAGED_STEPS = 4  /* steps whose states are staged at a time; of few steps, 1 / STAGED_STEPS of all */
 };
 
-/* A state that one step reads, and makes anew. */
+/* A state that only one step reads, which also makes its new value. */
 typedef struct {
     uint32_t update; /* in Graph.update */
     uint32_t step;
@@ -174,7 +176,7 @@ typedef struct {
     bool chosen;
 } Movable;
 
-/* Per value: the step that reads it; SEVERAL; NONE. */
+/* Per value: the step that reads it, NONE or SEVERAL.  Fills step_of: per node, its step, or NONE. */
 enum { NONE = UINT32_MAX, SEVERAL = UINT32_MAX - 1 };
 static uint32_t *find_readers(const Plan *cut, uint32_t *step_of, Arena *tmp)
 {
@@ -203,7 +205,7 @@ static int by_step(const void *a, const void *b)
     return x->update < y->update ? -1 : 1;
 }
 
-/* In the order of their steps. */
+/* Lists the states that may move, in the order of their steps; returns their number. */
 static uint32_t find_movable(const Plan *cut, const HostLink *link, Movable *list, Arena *tmp)
 {
     const Graph *g = cut->g;
@@ -218,7 +220,7 @@ static uint32_t find_movable(const Plan *cut, const HostLink *link, Movable *lis
             (double)bytes >= least && def.i && step_of[def.i] != NONE &&
             reader[u.state.i] == step_of[def.i] && graph_root(g, u.value).i == u.value.i &&
             (step_of[def.i] > cut->nmicro ||
-             cut->nmicro == cut->nstep)) /* what is in front runs more often */
+             cut->nmicro == cut->nstep)) /* steps before nmicro run once per micro-batch */
             list[n++] = (Movable){.update = i, .step = step_of[def.i], .bytes = bytes};
     }
     qsort(list, n, sizeof *list, by_step);
@@ -233,7 +235,8 @@ static double sum_bytes(const Movable *list, uint32_t n)
     return sum;
 }
 
-/* Of those that are at most so large, or of those that are larger, as many as make up the bytes: evenly. */
+/* Chooses about so many bytes evenly from the states of at most `size` bytes, or from the larger ones.
+ * Returns the bytes chosen. */
 static double choose_evenly(Movable *list, uint32_t n, double size, bool larger, double bytes)
 {
     double all = 0, seen = 0, chosen = 0;
@@ -248,7 +251,8 @@ static double choose_evenly(Movable *list, uint32_t n, double size, bool larger,
     return chosen;
 }
 
-/* Those that are much larger than others fill the room for a long time: they come last. */
+/* Chooses states of about so many bytes, and moves them to the front of the list; returns their number.  Much
+ * larger ones come last, as they fill the room for a long time. */
 static uint32_t choose_states(Movable *list, uint32_t n, int64_t bytes)
 {
     double size = LARGE * sum_bytes(list, n) / (n ? n : 1);
@@ -262,7 +266,8 @@ static uint32_t choose_states(Movable *list, uint32_t n, int64_t bytes)
     return kept;
 }
 
-/* For what a few steps have, a part of all at most, and for all that one has. */
+/* Bytes of room for staged states: enough for those of a few steps, at most a part of all, but at least for
+ * those of any one step. */
 static int64_t staging_room(const Movable *list, uint32_t n, int64_t align)
 {
     int64_t most = 0, all = 0, steps = 0;
@@ -287,7 +292,7 @@ static void read_instead(Graph *g, const Step *s, Val v, Val by)
     }
 }
 
-/* The first of those behind i that are of another step than it. */
+/* The index of the first state behind i whose step is another; n: there is none. */
 static uint32_t next_step(const Movable *list, uint32_t n, uint32_t i)
 {
     uint32_t k = i;
@@ -296,7 +301,7 @@ static uint32_t next_step(const Movable *list, uint32_t n, uint32_t i)
     return k;
 }
 
-/* Copies in one update ahead, and copies out one behind. */
+/* Puts the copies into the order: copies in one update ahead, and copies out one update behind. */
 static void put_copies(Graph *g, const Plan *cut, const Movable *list, uint32_t n, Arena *tmp)
 {
     uint32_t nold = g->norder, in = 0, out = 0, at = 0, to = 0;
@@ -344,8 +349,8 @@ Staging graph_offload_states(Graph *g, StepInfo *info, int64_t bytes, Arena *tmp
 
 bool choose_states_away(const Graph *g, PassCtx *cx, int64_t budget, StatesAway *away)
 {
-    enum { PARTS = 16, WORTH = 100 }; /* a small gain is worth no copies */
-    const double BESIDE = 0.5;        /* share of the time in which copies run: updates are where they are */
+    enum { PARTS = 16, WORTH = 100 }; /* a gain of less than 1 / WORTH is worth no copies */
+    const double BESIDE = 0.5;        /* share of the time in which copies run: updates have fixed places */
     StepInfo info = *cx->info;
     Instance in;
     char err[REMAT_ERR];

@@ -7,8 +7,8 @@
  * Updates come after the last micro-batch.  A limit on the global norm of the gradients keeps all
  * of them until it is known (torch.nn.utils.clip_grad_norm_: R. Pascanu et al., ICML 2013).
  *
- * Where the loss is scaled (fp16) so are the gradients.  If one of them is not finite the step changes
- * nothing but the scale, which halves; after some steps without that it doubles. */
+ * If the loss is scaled (fp16) so are the gradients.  If one of them is not finite the step changes
+ * nothing but the scale, which halves; after a number of steps without overflow it doubles. */
 #include "update.h"
 #include <string.h>
 
@@ -27,7 +27,7 @@ static void replace_out(Graph *g, Val old, Val now)
             g->out[i] = now;
 }
 
-/* The gradient becomes the sum over the micro-batches. */
+/* Replaces the gradient by its sum over the micro-batches. */
 static bool accumulate(Graph *g, Trained *t, Val first)
 {
     Val sum = update_state(g, t->param, "grad", val_type(g, t->param));
@@ -42,7 +42,7 @@ static bool accumulate(Graph *g, Trained *t, Val first)
 
 /* ---- limit on the norm ---------------------------------------------------------------------- */
 
-/* Of all gradients, in double precision. */
+/* The sum of the squares of all gradients, in double precision. */
 static Val all_squares(Graph *g, const StepInfo *info)
 {
     Val sum = {0};
@@ -71,7 +71,7 @@ static Val counter(Graph *g, const char *name)
     return graph_value(g, name, type_scalar(DT_I64), VAL_STATE);
 }
 
-/* The next scale; how many updates were made, and how many since the scale was another. */
+/* Appends the updates of the loss scale, of the number of updates, and of that at the present scale. */
 static void follow_scale(Graph *g, PassCtx *cx, UpdateCommon *c)
 {
     enum { STEPS = 2000 };
@@ -90,7 +90,7 @@ static void follow_scale(Graph *g, PassCtx *cx, UpdateCommon *c)
     graph_add_update(g, same, build3(g, OP_where, c->apply, next, zero));
 }
 
-/* Gradients that the user sees are those of the loss. */
+/* Divides the gradients that the user sees by the loss scale. */
 static void unscale_outputs(Graph *g, const StepInfo *info, Val unscale)
 {
     for (uint32_t i = 0; i < info->ntrained; i++) {
@@ -134,9 +134,9 @@ static void note_kept(Graph *g, PassCtx *cx)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* Stable: nodes keep their order, but those from `first` on move up to right behind the last node
- * that makes one of their operands or reads something they overwrite; what waits for all
- * micro-batches, to the end. */
+/* Moves the nodes from `first` on up to right behind the last node that makes one of their operands or
+ * reads a parameter they overwrite; nodes that wait for all micro-batches go to the end.  All others keep
+ * their order. */
 static void place_updates(Graph *g, Arena *tmp, uint32_t first)
 {
     uint32_t *ready = NEW(tmp, uint32_t, g->nvals); /* 1 + position of the definition or last read */

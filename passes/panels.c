@@ -1,7 +1,7 @@
-/* panels.c -- a matrix that many small products read is packed once, as the device multiplies it.
+/* panels.c -- packs a matrix that many small products read once, in the form in which the device multiplies.
  *
  * A recurrent weight is read in every time step, by a product of as many rows as there are sequences: packing
- * it each time takes about as long as multiplying.  Here it is a value of its own, [n / p, k, p], which
+ * it each time takes about as long as multiplying.  Here the packed matrix is a value, [n / p, k, p], which
  * the planner keeps or makes again like any other; forward and backward, which read the weight and its
  * transpose, have one each. */
 #include "../ir/attrs.h"
@@ -10,16 +10,16 @@
 
 enum {
     MOST_ROWS = 64,
-    LEAST = 4 /* products that are worth it */
+    LEAST = 4 /* fewest products that are worth packing for */
 };
 
-/* Per value: products that read it as it lies and transposed, and its panels for them. */
+/* Per value: the numbers of products that read it as it lies and transposed, and its panels for them. */
 typedef struct {
     uint32_t products[2];
     Val panels[2];
 } Factor;
 
-/* a times b or its transpose in f32, b whole panels wide. */
+/* Is n a times b or b's transpose, in f32, with few rows and b whole panels wide? */
 static bool is_small_product(const Graph *g, const Node *n, int64_t columns)
 {
     const MatmulAttrs *at = n->attr;

@@ -11,20 +11,20 @@ typedef enum {
     OPTIM_ADAMW, OPTIM_ADAM, OPTIM_LION, OPTIM_ADAFACTOR, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_NONE
 } OptimKind;
 extern const char *const optim_name[]; /* "adamw", "adam", ..., "none", NULL */
-/* Of an optimizer; NaN: it has none such or, of what was asked for, not said. */
+/* Hyperparameters of an optimizer.  NaN: the optimizer has no such number, or the user gave none. */
 enum { OPTIM_NUMBERS = 6 };
 typedef union {
     struct { double lr, momentum, beta1, beta2, eps, weight_decay; };
     double v[OPTIM_NUMBERS];
 } OptimNumbers;
-extern const OptimNumbers optim_default[], optim_unsaid; /* by OptimKind; nothing of them */
-extern const int optim_moments[]; /* by OptimKind: states of a parameter's size */
-/* What products are computed in (precision.c); tf32 by devices that have it. */
+extern const OptimNumbers optim_default[], optim_unsaid; /* defaults by OptimKind; all NaN */
+extern const int optim_moments[]; /* by OptimKind: number of states of a parameter's size */
+/* Precision that products are computed in (precision.c); tf32 only on devices that have it. */
 typedef enum { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_FP16 } PrecisionKind;
 extern const char *const precision_name[]; /* "f32", "tf32", "bf16", "fp16", NULL */
-DType precision_half(PrecisionKind kind);  /* DT_NONE: not in 16 bits */
+DType precision_half(PrecisionKind kind);  /* the 16-bit type of kind; DT_NONE: it has none */
 
-/* Values may go to the host's memory and come back, beside recomputation, not at all, or instead of it. */
+/* May values go to the host's memory and come back: beside recomputation, not at all, or instead of it? */
 typedef enum { OFFLOAD_AUTO, OFFLOAD_NO, OFFLOAD_ONLY } OffloadKind;
 extern const char *const offload_name[]; /* "auto", "no", "only", NULL */
 
@@ -33,61 +33,61 @@ typedef struct {
     OnnxModel *model;        /* for bind; NULL: the graph is given */
     OnnxOptions import;
     LossKind loss;
-    const char *loss_output; /* name of the output the loss is on, or is */
+    const char *loss_output; /* name of the output that the loss is computed from, or that is the loss */
     PrecisionKind precision;
     OptimKind optim;
     OptimNumbers number;
     bool nesterov;
     const char *const *train, *const *freeze, *const *no_decay; /* globs over parameter names */
     int ntrain, nfreeze, nno_decay;
-    bool no_decay_auto;      /* nor do those of less than two dimensions decay */
+    bool no_decay_auto;      /* parameters of less than two dimensions do not decay either */
     bool keep_grads;         /* gradients are outputs (--grads) */
     int64_t accumulate;      /* micro-batches of a step, their gradients averaged; 0 = 1 */
-    double loss_scale;       /* that fp16 starts with; 0: 65536 */
-    int64_t scale_steps;     /* without overflow, after which it doubles; 0: 2000 */
+    double loss_scale;       /* initial loss scale of fp16; 0: 65536 */
+    int64_t scale_steps;     /* steps without overflow after which the loss scale doubles; 0: 2000 */
     double clip_norm;        /* largest global norm of the gradients, 0 = none */
     int64_t head_rows;       /* rows of logits at a time, whatever their size; 0 = the device's */
     int64_t update_bytes;    /* weight gradients from this size on are split by rows; 0 = the device's */
-    int64_t factor_bytes;    /* factors of them from this size on come in blocks; 0 = the device's */
-    int64_t budget;          /* bytes, 0 = none; the arena has what the device does not reserve of them */
-    double budget_fraction;  /* > 0: of the keep-everything arena */
-    bool least_bytes;        /* instead of a budget: the smallest arena whose step takes at most */
-    double overhead;         /* 1 + this times the one that recomputes nothing */
+    int64_t factor_bytes;    /* their factors from this size on are computed in blocks; 0 = the device's */
+    int64_t budget;          /* bytes, 0 = none; the arena gets these less what the device reserves */
+    double budget_fraction;  /* > 0: the budget as a fraction of the keep-everything arena */
+    bool least_bytes;        /* instead of a budget: find the smallest arena whose step takes at most */
+    double overhead;         /* (1 + overhead) times the step that recomputes nothing */
     bool any_bits;           /* candidates with other bits may be chosen to meet the budget */
     double time_limit;       /* seconds for remat, 0 = default */
-    int64_t limit_ns;        /* one of several plans: it recomputes only to take less; 0: it is alone */
-    bool compared;           /* one of many: no time goes into the smallest arena, or what a refusal says */
+    int64_t limit_ns;        /* this one of several plans recomputes only to take less than this; 0: none */
+    bool compared;           /* one of many plans: spend no time on the smallest arena or a refusal's text */
     int64_t max_moves;       /* deterministic limit for remat, 0 = default */
     double gap;
     const char *policy;      /* a named policy plans instead of the search; NULL: the search */
-    bool policy_anyway;      /* its plan is made where it misses the budget, too */
+    bool policy_anyway;      /* the policy's plan is made even where it misses the budget */
     const char *instance;    /* write the rematerialization problem to this file; NULL: do not */
-    OffloadKind offload;     /* to the host's memory, where the device has a link to it */
-    int64_t host_bytes;      /* that may be there; 0: any number */
+    OffloadKind offload;     /* copies to the host's memory, if the device has a link to it */
+    int64_t host_bytes;      /* limit on the bytes in the host's memory; 0: none */
     bool f64;                /* train in double precision what the model has in single */
     uint64_t seed;
     int threads;
-    const DeviceInfo *device; /* the plan is for; NULL: device_cpu */
-    int channels_last;        /* as DeviceOps has it (runtime/device.h) */
-    bool either_order;        /* likewise */
-    CostFn *cost;            /* the device's answer (runtime/device.h), NULL: the roofline of one that is not
-                              * here */
-    TimesFn *times;          /* NULL: the answers have their times from the start */
+    const DeviceInfo *device; /* device that the plan is for; NULL: device_cpu */
+    int channels_last;        /* what DeviceOps.channels_last returns (runtime/device.h) */
+    bool either_order;        /* DeviceOps.either_order */
+    CostFn *cost;            /* costs from the device's runtime (runtime/device.h); NULL: from the roofline,
+                              * as the device is not here */
+    TimesFn *times;          /* takes the times that `cost` left open; NULL: it left none */
     void *cost_user;
-    int64_t memory;          /* bytes the device has for the step, 0 = any: more is refused */
-    bool memory_limits;      /* no: without a budget it is one */
+    int64_t memory;          /* bytes the device has for the step; a step of more is refused; 0: any size */
+    bool memory_limits;      /* without a budget `memory` is the budget, instead of a refusal */
     Progress progress;
 } StepOptions;
 
-OptimNumbers optim_numbers(const StepOptions *o); /* with the defaults of what was not said */
+OptimNumbers optim_numbers(const StepOptions *o); /* o->number, its NaN replaced by the defaults */
 
 static inline const DeviceInfo *step_device(const StepOptions *o)
 {
     return o->device ? o->device : &device_cpu;
 }
 
-/* Bytes for a step's arena of a budget in bytes, which counts what the device reserves, too; 0: none was
- * given. */
+/* Bytes of the budget that are left for the step's arena beside what the device reserves; 0: no budget was
+ * given in bytes. */
 static inline int64_t step_budget(const StepOptions *o)
 {
     return o->budget > 0 ? o->budget - step_device(o)->reserved : 0;
@@ -98,47 +98,48 @@ typedef struct { Val param, grad, state[2]; } Trained; /* state: optimizer state
 /* A factor of a weight gradient that is recomputed in blocks instead of being stored. */
 typedef struct { NodeId product; int operand; Val stored; } PrologueFactor;
 
-/* To the host's memory; bandwidth 0: there is none that is known. */
+/* The link between the device and the host's memory; bandwidth 0: no link is known. */
 typedef struct {
     double bandwidth; /* bytes per ns in one direction */
-    double byte_ns;   /* that a byte copied costs the kernels beside it */
-    double copy_ns;   /* of each copy, for both */
-    int64_t bytes; /* of the host's memory, for what is there at any time of a step; 0: not limited */
-    bool only;     /* nothing is recomputed */
+    double byte_ns;   /* ns that each byte copied costs the kernels that run beside the copy */
+    double copy_ns;   /* ns that each copy takes beside its bytes, and costs those kernels as well */
+    int64_t bytes; /* limit on what a step may hold in the host's memory at a time; 0: no limit */
+    bool only;     /* values are offloaded only, nothing is recomputed */
 } HostLink;
+/* ns that a copy of so many bytes costs the kernels that run beside it. */
 static inline int64_t copy_beside_ns(const HostLink *l, int64_t bytes)
 {
     return (int64_t)((double)bytes * l->byte_ns + l->copy_ns);
 }
 
-/* Bytes of the arena that each step of a plan holds, and of the host's memory (timeline.c). */
+/* Bytes that each step of a plan holds in the arena and in the host's memory (timeline.c). */
 typedef struct {
     uint32_t n;                 /* steps */
-    int64_t (*held)[MEM_KINDS]; /* per step */
-    int64_t *host;              /* per step */
-    int64_t *ns; /* per step, and one more: when it begins, as predicted; NULL: not asked for */
+    int64_t (*held)[MEM_KINDS]; /* per step: bytes of the arena by kind */
+    int64_t *host;              /* per step: bytes of the host's memory */
+    int64_t *ns; /* per step: predicted begin; [n]: the end of the last; NULL: not asked for */
 } MemCurve;
 
 /* What the passes found; lives in the graph's arena. */
 typedef struct {
     Val loss, target, lr, step, rng; /* {0}: not present */
-    LossKind appended;               /* with `target` */
-    uint32_t given;                  /* the output that is the loss, from 1; 0: none is */
-    Val scale;                       /* of the loss, a state; {0}: it is not scaled */
+    LossKind appended;               /* kind of the loss that pass loss appended, with input `target` */
+    uint32_t given;                  /* number of the output that is the loss, from 1; 0: none is */
+    Val scale;                       /* state: the loss scale; {0}: the loss is not scaled */
     Trained *trained;
     uint32_t ntrained;
-    int64_t accumulate; /* as planned: 0 where nothing trains */
-    int64_t align;      /* of the device's arena; 0: ARENA_ALIGN */
+    int64_t accumulate; /* micro-batches as planned: 0 where nothing trains */
+    int64_t align;      /* bytes: alignment of the device's arena; 0: ARENA_ALIGN */
     HostLink link;
     PrologueFactor *factor;
     uint32_t nfactor, cfactor;
     uint32_t first_inlined; /* nodes from this one on were made by pass inline */
-    StepCost *cost;    /* per node id: of the step that starts with it, before remat */
+    StepCost *cost;    /* per node id: cost of the step that starts with it, before remat */
     Plan plan;
-    MemCurve keep_all;            /* of the plan that recomputes nothing; n = 0: not known */
-    const struct Packing *packed; /* plan.c's, the latest first */
-    uint32_t nrecomputed;        /* steps that run again */
-    uint32_t nfetched;           /* whose results are fetched instead */
+    MemCurve keep_all;            /* curve of the plan that recomputes nothing; n = 0: not known */
+    const struct Packing *packed; /* packings that plan.c has made, the latest first */
+    uint32_t nrecomputed;        /* executions that run a step again */
+    uint32_t nfetched;           /* executions that fetch a step's results instead */
     int64_t min_budget_bound;    /* no schedule fits below this */
     double solve_seconds, gap;
 } StepInfo;
@@ -172,7 +173,8 @@ typedef struct {
  * the name of the pass that broke it. */
 bool passes_run(Graph *g, PassCtx *cx, const PassRun *how);
 const Pass *pass_find(const char *name);
-bool pass_listed(const char *list, const char *name); /* comma-separated names, of which "all" is every one */
+/* Does the comma-separated list contain the name, or "all"? */
+bool pass_listed(const char *list, const char *name);
 
 bool pass_bind(Graph *g, PassCtx *cx);
 bool pass_recognise(Graph *g, PassCtx *cx);
@@ -196,34 +198,34 @@ bool pass_cost(Graph *g, PassCtx *cx);
 bool pass_remat(Graph *g, PassCtx *cx);
 bool pass_plan(Graph *g, PassCtx *cx);
 
-/* ---- timeline.c: who has which bytes when -------------------------------------------------- */
+/* ---- timeline.c: which value holds which bytes when ---------------------------------------- */
 
 typedef struct {
     Val val;             /* {0}: the workspace of step `first` */
-    uint32_t first, end; /* steps [first, end) */
-    int64_t bytes, at;   /* as the memory gives them out */
+    uint32_t first, end; /* held in steps [first, end) */
+    int64_t bytes, at;   /* size, rounded up to the memory's alignment, and offset */
     MemKind kind;
-    Space space; /* of `at` */
+    Space space; /* memory that `at` is an offset in */
 } Life;
 
-/* Lives in one memory do not overlap, and those in the arena add up to what the plan holds: at
- * p->peak_step to p->live_bytes.  Allocated in a; so below. */
+/* What every value and workspace holds, and when.  Lives in one memory do not overlap; those in the arena
+ * add up to p->live_bytes at p->peak_step.  This and the following results are allocated in a. */
 Life *plan_lives(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a);
-MemCurve lives_curve(const Plan *p, const Life *life, uint32_t n, Arena *a); /* without ns */
-MemCurve plan_curve(const Plan *p, const StepInfo *info, Arena *a);          /* with it */
+MemCurve lives_curve(const Plan *p, const Life *life, uint32_t n, Arena *a); /* ns is NULL */
+MemCurve plan_curve(const Plan *p, const StepInfo *info, Arena *a);          /* with ns */
 uint32_t curve_peak(const MemCurve *c); /* the first step that holds the most */
 int64_t mem_sum(const int64_t mem[MEM_KINDS]);
-/* When each step runs once as predicted, a micro-batch before the update; copies beside kernels, as far as
- * these do not wait for them. */
+/* Predicted begin and end of each step, all run once: one micro-batch, then the update.  Copies run beside
+ * kernels, as far as these do not wait for them. */
 StepTime *plan_clock(const Plan *p, Arena *a);
 
 /* ---- peak.c: what holds the bytes at the peak ------------------------------------------- */
 
 typedef struct {
-    Val val; /* {0}: workspace of the step */
+    Val val; /* {0}: the workspace of the step */
     int64_t bytes, at;
     MemKind kind;
-    const char *layer; /* the scope of its parameter or of the node it comes from, such as "h.3.attn"; "":
+    const char *layer; /* scope of its parameter or of the node that makes it, such as "h.3.attn"; "":
                         * none */
 } PeakHeld;
 
@@ -233,7 +235,7 @@ const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Aren
 /* Does one of the globs match the name? */
 bool glob_any(const char *const *globs, int n, const char *name);
 
-/* What nobody reads leaves the order. */
+/* Dead code elimination: removes the nodes whose results nothing reads from the order. */
 void graph_dce(Graph *g, Arena *tmp);
 
 /* ---- nodes that several passes look for ------------------------------------------------- */

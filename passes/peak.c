@@ -6,7 +6,7 @@
 
 enum { SHOWN = 4 };
 
-/* In order of size. */
+/* Compares for qsort: the largest first. */
 static int larger_first(const void *a, const void *b)
 {
     const PeakHeld *x = a, *y = b;
@@ -76,7 +76,7 @@ static void show(FILE *f, const Graph *g, const PeakHeld *h)
     fprintf(f, ", %lld bytes)", (long long)h->bytes);
 }
 
-/* The largest of those that are there in every step, or of the others. */
+/* Prints the largest of the values that are there in every step (always), or of the others. */
 static void show_largest(FILE *f, const Graph *g, const PeakHeld *held, uint32_t n, bool always)
 {
     for (uint32_t i = 0, shown = 0; i < n && shown < SHOWN; i++)

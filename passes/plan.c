@@ -1,4 +1,4 @@
-/* plan.c -- a place in one arena for every byte of the schedule.
+/* plan.c -- chooses an offset in one arena for every value of the schedule.
  *
  * Sources (parameters, state, data, constants) live through every step and lie at the bottom of their
  * memory, at places that do not depend on the schedule.  Computed values become buffers with lifetimes;
@@ -9,7 +9,7 @@
 #include "plan/pack.h"
 #include <string.h>
 
-/* Steps of the packing search, about a nanosecond each, and how many a byte may take that it is to save. */
+/* Steps of the packing search, about a nanosecond each, and the most to spend per byte to be saved. */
 static const int64_t steps_of[] = {[PACK_QUICK] = 2000000, [PACK_LONG] = 50000000,
                                    [PACK_LONGEST] = 1000000000};
 enum { STEPS_PER_BYTE = 40000 };
@@ -27,7 +27,7 @@ typedef struct {
     const Lifetime *life; /* per copy */
     int64_t *offset;      /* per copy, -1: it has no memory */
     int32_t *buffer;      /* per copy: its buffer, -1 */
-    int32_t *occupant;    /* per buffer: the copy that has it now */
+    int32_t *occupant;    /* per buffer: the copy that it holds now */
     Buffer *buf;
     uint32_t nbuf;
     Val *target;          /* per copy: state it updates */
@@ -37,7 +37,7 @@ typedef struct {
 
 static const Type *copy_type(const Place *pl, uint32_t v) { return val_type(pl->s->g, pl->s->of[v]); }
 
-/* Returns their bytes. */
+/* Sets the offsets of the sources in this memory; returns their bytes. */
 static int64_t place_sources(Place *pl, Space space)
 {
     const Graph *g = pl->s->g;
@@ -61,8 +61,8 @@ static int32_t new_buffer(Place *pl, int64_t bytes, uint32_t s)
     return (int32_t)pl->nbuf++;
 }
 
-/* The state that a result overwrites, if this step may write it in place and nobody reads the state
- * later. */
+/* Gives a result the place of the state that it updates, if this step may write it in place and nothing
+ * reads the state later; false: it may not. */
 static bool in_place_update(Place *pl, const Execution *e, int out, uint32_t s)
 {
     Val v = e->vals[out], state = pl->target[v.i];
@@ -104,7 +104,7 @@ static void make_buffers(Place *pl)
         for (int i = e->c->nread; i < e->c->nread + e->c->nwrite; i++) {
             uint32_t v = e->vals[i].i;
             if (val_space(pl->s->g, pl->s->of[v]) == SPACE_HOST)
-                continue; /* pack_host */
+                continue; /* placed by pack_host */
             if (in_place_update(pl, e, i, s))
                 continue;
             int32_t b = take_over(pl, e, i, s);
@@ -119,8 +119,8 @@ static void make_buffers(Place *pl)
     }
 }
 
-/* A search for offsets that was made: the last plan of a schedule often is not its first.  Of use again
- * if it reached the goal, or had that goal and took as long. */
+/* The result of a packing search, kept because the same schedule is often packed again.  It answers another
+ * search if it reached that one's goal, or had the same goal and as many steps. */
 struct Packing {
     const struct Packing *older;
     int64_t goal, steps;
@@ -138,8 +138,8 @@ static bool is_of(const struct Packing *k, const Place *pl, int64_t goal, int64_
     return same;
 }
 
-/* Offsets found in that many steps or more; an arena of at most `goal` bytes (0: none), less those of the
- * sources, ends the search.  NULL: failed. */
+/* Offsets found in so many steps or more; an arena of at most `goal` bytes (0: none), sources not counted,
+ * ends the search.  NULL: failed. */
 static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t steps)
 {
     for (const struct Packing *known = pl->info->packed; known; known = known->older)
@@ -161,7 +161,7 @@ static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t steps)
     return k;
 }
 
-/* As many as the effort has, less where few bytes are to be saved: a step of kilobytes does not wait for
+/* Search steps for this effort, fewer if few bytes can be saved: planning a small model does not take
  * seconds. */
 static int64_t steps_for(PackEffort effort, int64_t bytes)
 {
@@ -170,8 +170,8 @@ static int64_t steps_for(PackEffort effort, int64_t bytes)
     return worth < steps_of[effort] ? worth : steps_of[effort];
 }
 
-/* Most schedules pack without a gap at once.  A longer search is for those that do not: where the
- * arena is above the budget although the live bytes are not, or more than 0.5 % above them. */
+/* Chooses offsets of the buffers above `base`.  Most schedules pack without a gap at once; a longer search
+ * follows if the arena is above a budget that the live bytes meet, or more than 0.5 % above them. */
 static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort, ArenaSize *size)
 {
     const struct Packing *k = pack_with(pl, 0, steps_of[PACK_QUICK]);
@@ -194,8 +194,8 @@ static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort, Are
     return true;
 }
 
-/* What is offloaded, in the host's memory above `base`: there is more of it, so that a quick search will do.
- * A state's new value replaces it. */
+/* Chooses offsets of offloaded values in the host's memory above `base`; a quick search is enough, as there
+ * is more of that memory.  The new value of a state has the state's offset. */
 static bool pack_host(Place *pl, int64_t base, int64_t *bytes)
 {
     PackBuffer *b = NEW(pl->tmp, PackBuffer, pl->s->nvals);
@@ -270,13 +270,13 @@ MemKind *plan_kinds(const Graph *g, const StepInfo *info, Arena *a)
             if (t->state[s].i)
                 k[t->state[s].i] = MEM_OPTIMIZER;
     }
-    for (uint32_t i = 0; i < g->nupdate; i++) /* where gradients are accumulated */
+    for (uint32_t i = 0; i < g->nupdate; i++) /* states that accumulate gradients */
         if (k[graph_root(g, g->update[i].value).i] == MEM_GRAD)
             k[g->update[i].state.i] = MEM_GRAD;
     return k;
 }
 
-/* Bytes by kind at the step with the largest load. */
+/* Sets the peak step and its bytes by kind. */
 static void account(const Place *pl, const Command *c, Plan *p)
 {
     uint32_t n;
@@ -286,14 +286,14 @@ static void account(const Place *pl, const Command *c, Plan *p)
     memcpy(p->mem, curve.held[p->peak_step], sizeof p->mem);
 }
 
-/* What is known of a step's time and workspace: of the step it repeats; NULL: nothing. */
+/* Cost of step s, for a recomputation that of the step it repeats; NULL: not known. */
 static const StepCost *step_cost(const Plan *p, const StepInfo *info, uint32_t s)
 {
     NodeId id = p->g->order[p->step[s].first];
     return info->cost ? &info->cost[graph_original(p->g, id).i] : NULL;
 }
 
-/* Times, workspace and offsets of a sequence that is the plan's own. */
+/* Copies times, workspace and offsets of the plan's own sequence into the plan. */
 static void keep_places(Plan *p, const Place *pl, Arena *a)
 {
     p->offset = NEW(a, int64_t, p->g->nvals);
@@ -313,7 +313,7 @@ static void keep_places(Plan *p, const Place *pl, Arena *a)
     }
 }
 
-/* ns that the step costs the kernels of other lanes. */
+/* ns that a copy costs the kernels that run beside it; 0: the step is no copy. */
 static int64_t beside_ns(const Plan *p, const HostLink *link, uint32_t s)
 {
     const Node *n = &p->g->nodes[p->g->order[p->step[s].first].i];
@@ -321,7 +321,7 @@ static int64_t beside_ns(const Plan *p, const HostLink *link, uint32_t s)
     return copy ? copy_beside_ns(link, type_bytes(val_type(p->g, n->out[0]))) : 0;
 }
 
-/* With copies in lanes of their own, a step takes as long as its lanes do, waits included. */
+/* Predicts the time of a plan with copies in lanes of their own: that of its lanes, waits included. */
 static bool predict_lanes(Plan *p, const HostLink *link, Arena *tmp, Diag *d)
 {
     Program program;
@@ -359,8 +359,8 @@ bool plan_place(Graph *g, StepInfo *info, int64_t budget, PackEffort effort, Pla
     return p->host_bytes == 0 || predict_lanes(p, &info->link, tmp, d);
 }
 
-/* The plan for an NVIDIA GPU with small copies first and small updates last, if the budget is met all the
- * same. */
+/* For an NVIDIA GPU, replaces the plan by one with small copies first and small updates last, if that meets
+ * the budget as well. */
 static bool place_small_apart(Graph *g, PassCtx *cx, Plan *p)
 {
     Plan apart;

@@ -1,12 +1,12 @@
 /* precision.c -- mixed precision: casts by operator class, where torch.autocast has them.
  *
- * Products (OpDef.in) read 16 bits and add in f32; what overflows or loses digits is f32; all else follows
- * its widest operand, where constants, single numbers and parameters of one axis (biases, scales of channels)
- * do not count.  A larger parameter does: a table of positions makes f32 of the sum that runs through all
- * layers of a vision transformer.  Only f32 values take part.  Parameters stay as they are, f32 masters: a
- * value has one copy in 16 bits, made in front of its first reader and read by forward and backward, so that
- * a parameter's is made once in a step.  A view or transpose is cast as what it shows, so that copies are
- * made of parameters themselves.
+ * Products (OpDef.in) read 16 bits and add in f32; operators that overflow or lose digits compute in f32; all
+ * others follow their widest operand, where constants, single numbers and parameters of one axis (biases,
+ * scales of channels) do not count.  A larger parameter does: a table of positions makes f32 of the sum that
+ * runs through all layers of a vision transformer.  Only f32 values take part.  Parameters stay f32 masters.
+ * A value has one copy in 16 bits, made in front of its first reader and read by forward and backward, so
+ * that a parameter's is made once in a step.  The operand of a view or transpose is cast instead of its
+ * result, so that copies are made of parameters themselves.
  *
  * Runs before autodiff: the gradient of a cast is a cast, and parameters' gradients arrive in f32 because
  * they are sums (grad_type).  Inside a kernel a cast costs nothing and rounds nothing. */
@@ -15,15 +15,15 @@
 
 const char *const precision_name[] = {"f32", "tf32", "bf16", "fp16", NULL};
 
-/* What a value depends on: on inputs, on constants alone, on them and parameters. */
+/* What a value depends on: on inputs, on constants only, or on constants and parameters. */
 typedef enum { ON_INPUTS, ON_CONSTANTS, ON_PARAMETERS } Source;
 
 typedef struct {
     Graph *g;
     DType half;
-    Val *as[2];     /* per value at the start: as it is cast to half, to f32; {0}: not yet */
+    Val *as[2];     /* per value at the start: its cast to half, to f32; {0}: none yet */
     DType *was;     /* per value at the start: its type then */
-    Source *source; /* likewise */
+    Source *source; /* per value at the start: what it depends on */
     uint32_t n;
 } Precision;
 
@@ -55,7 +55,7 @@ static Val as_type(Precision *x, Val v, DType dt)
     return *known;
 }
 
-/* Does v take the type of what it is applied to? */
+/* Does v take the type of the operand that it is combined with? */
 static bool follows(const Precision *x, Val v)
 {
     const Type *t = val_type(x->g, v);
@@ -65,7 +65,7 @@ static bool follows(const Precision *x, Val v)
     return axes == 0 || x->source[v.i] == ON_CONSTANTS || (x->source[v.i] == ON_PARAMETERS && axes == 1);
 }
 
-/* What n computes in; DT_NONE: what its operands are. */
+/* The type that n computes in; DT_NONE: the type of its operands. */
 static DType computes_in(const Precision *x, const Node *n)
 {
     const Graph *g = x->g;
@@ -98,7 +98,7 @@ static Source source_of(const Precision *x, const Node *n)
 static bool convert(Precision *x, NodeId id)
 {
     Graph *g = x->g;
-    Node n = g->nodes[id.i]; /* its operands are one array with the node's */
+    Node n = g->nodes[id.i]; /* a copy; the array of operands is the node's own */
     DType dt = computes_in(x, &n);
     Type out[MAX_OUT] = {{0}};
     Source source = source_of(x, &n);
@@ -116,7 +116,7 @@ static bool convert(Precision *x, NodeId id)
     return true;
 }
 
-/* v with the type it had, and with its name. */
+/* v cast to the type it had at the start, under its name. */
 static Val as_it_was(Precision *x, Val v)
 {
     Graph *g = x->g;
@@ -129,7 +129,7 @@ static Val as_it_was(Precision *x, Val v)
     return now;
 }
 
-/* What survives the step. */
+/* Gives outputs, updates and the loss the types they had. */
 static void restore_ends(Precision *x, StepInfo *info)
 {
     Graph *g = x->g;
@@ -150,7 +150,7 @@ static void open(Precision *x, Arena *tmp)
     x->source = NEW(tmp, Source, x->n);
     for (int i = 0; i < 2; i++)
         x->as[i] = NEW(tmp, Val, x->n);
-    x->source[0] = ON_CONSTANTS; /* an absent operand */
+    x->source[0] = ON_CONSTANTS; /* for absent operands */
     for (uint32_t i = 1; i < x->n; i++) {
         ValKind kind = g->vals[i].kind;
         x->was[i] = g->vals[i].type.dt;
@@ -160,7 +160,7 @@ static void open(Precision *x, Arena *tmp)
     }
 }
 
-/* Types stay: it is the device that rounds factors. */
+/* Marks products for tf32; types stay, as the device rounds the factors. */
 static bool mark_tf32(Graph *g, PassCtx *cx)
 {
     const DeviceInfo *d = step_device(cx->opt);

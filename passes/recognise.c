@@ -1,4 +1,4 @@
-/* recognise.c -- decomposed forms become native operators.
+/* recognise.c -- replaces decomposed forms by native operators.
  *
  * Exporters write norms, activations and losses as chains of elementary operators; recognising
  * them saves the intermediate values that the chain's gradient would keep.  One function per
@@ -26,7 +26,7 @@ bool form_counts(const Graph *g, Val v, int64_t first, int64_t step)
     return counts;
 }
 
-/* x, unless v has its elements more than once: the number they are combined with has v's shape. */
+/* x if it has v's shape, else {0}: a constant that x is combined with may have broadcast it. */
 static Val of_shape(const Rewrite *rw, Val x, Val v)
 {
     return type_same_shape(val_type(rw->g, x), val_type(rw->g, v)) ? x : (Val){0};
@@ -134,7 +134,7 @@ static Rule *const rules[] = {
     /* recognise_loss.c */
     rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy, rule_log_sigmoid, NULL};
 
-/* Is x a product of matrices, with what is done to it element by element? */
+/* Is x a product of matrices, perhaps behind elementwise operators? */
 static bool is_product(const Graph *g, Val x)
 {
     int64_t count = type_count(val_type(g, x));
@@ -151,7 +151,7 @@ static bool is_product(const Graph *g, Val x)
     return false;
 }
 
-/* Does a node read it? */
+/* Does a node read v? */
 static bool is_read(const Graph *g, Val v)
 {
     for (uint32_t i = 0; i < g->norder; i++) {
@@ -163,7 +163,8 @@ static bool is_read(const Graph *g, Val v)
     return false;
 }
 
-/* Scores that remain, and are kept for the gradient; a softmax that ends the model is part of the loss. */
+/* Notes large scores of softmax that no rule matched, as they are kept for the gradient; a softmax that ends
+ * the model is part of the loss and not counted. */
 static void note_scores(const Graph *g, PassCtx *cx)
 {
     enum { WORTH = 1 << 20 };

@@ -1,20 +1,20 @@
-/* recognise.h -- what the families of recognised forms share (recognise.c). */
+/* recognise.h -- helpers and rules shared by the families of recognised forms (recognise.c). */
 #ifndef CKC_RECOGNISE_H
 #define CKC_RECOGNISE_H
 #include "../ir/attrs.h"
 #include "rewrite.h"
 
-/* Are constants written by an exporter equal?  Half precision models carry rounded ones. */
+/* Are two constants equal up to the rounding of dt?  Half precision models carry rounded ones. */
 bool form_near(double a, double b, DType dt);
 
 /* Is v a constant whose elements are first, first + step, ...? */
 bool form_counts(const Graph *g, Val v, int64_t first, int64_t step);
 
-/* v = x * c, x / (1/c) or -x with a constant c: x, else {0}.  Here and below x has v's shape. */
+/* Returns x if v = x * c, x / (1/c) or -x with a constant c, else {0}.  Here and below x has v's shape. */
 Val form_scaled(const Rewrite *rw, Val v, double *c);
-/* v = x + c or x - (-c): x, else {0}. */
+/* Returns x if v = x + c or x - (-c), else {0}. */
 Val form_shifted(const Rewrite *rw, Val v, double *c);
-/* v = c / x: x, else {0}. */
+/* Returns x if v = c / x, else {0}. */
 Val form_inverse(const Rewrite *rw, Val v, double *c);
 
 /* A product written in any order and grouping: c * factor[0] * ... * factor[n-1]. */

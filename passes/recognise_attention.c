@@ -1,11 +1,11 @@
-/* recognise_attention.c -- softmax, and what costs memory in attention as exported.
+/* recognise_attention.c -- softmax, and forms that cost memory in exported attention.
  *
- * Scales on queries and keys move onto the scores, where one row kernel applies scale, mask and
+ * Scales of queries and keys move onto the scores, where one row kernel applies scale, mask and
  * softmax; keys and values that several query heads share are not copied for each of them; the
  * rotation of queries and keys makes no rotated copy. */
 #include "recognise.h"
 
-/* v = sum of e over one axis, kept: the axis, else -1. */
+/* The axis if v = sum of e over one axis, which is kept, else -1. */
 static int64_t summed_axis(const Rewrite *rw, Val v, Val e)
 {
     const Node *r = rewrite_def(rw, v, OP_reduce_sum);
@@ -18,7 +18,7 @@ static Val along(Rewrite *rw, const Node *n, Op op, Val x, int64_t axis)
     return build(rw->g, op, n->name, 1, &x, &(AxisAttrs){axis});
 }
 
-/* z = x - max(x) along an axis, which softmax does not see: x, else z. */
+/* x if z = x - max(x) along the axis, which does not change softmax, else z. */
 static Val unshifted(const Rewrite *rw, Val z, int64_t axis)
 {
     const Node *s = rewrite_def(rw, z, OP_sub);
@@ -48,7 +48,7 @@ Val rule_softmax(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* Is t one value along an axis of x, as which it broadcasts? */
+/* Is t, which broadcasts to x, one value along this axis of x? */
 static bool is_constant_along(const Type *t, const Type *x, int64_t axis)
 {
     int64_t own = axis - (x->rank - t->rank);
@@ -85,7 +85,7 @@ Val rule_log_softmax(Rewrite *rw, const Node *n)
 
 /* ---- scales of queries and keys ------------------------------------------------------ */
 
-/* v = c * x behind views and transposes: the same without c, else {0}. */
+/* If v = c * x behind views and transposes: the same views of x, else {0}. */
 static Val without_scale(Rewrite *rw, Val v, double *c, int depth)
 {
     Graph *g = rw->g;
@@ -114,7 +114,7 @@ static Val scores_lifted(Rewrite *rw, const Node *m)
                     : none();
 }
 
-/* The operand of softmax with the scales of the scores' factors behind their product. */
+/* The operand v of softmax with the scales of queries and keys moved behind their product; {0}: none. */
 static Val lifted(Rewrite *rw, Val v, int depth)
 {
     static const Op through[] = {OP_add, OP_where, OP_mul, OP_div, OP_reshape};
@@ -149,7 +149,8 @@ Val rule_lift_scale(Rewrite *rw, const Node *n)
  *
  * is q viewed as [.., kv, r * m, k] times y: neither the keys nor their gradient exist r times. */
 
-/* v = y [.., kv, 1, a, b] expanded to r and viewed as [.., kv * r, a, b], or y [.., 1, a, b]: y, *r */
+/* Returns y and *r if v = y [.., kv, 1, a, b] expanded to r and viewed as [.., kv * r, a, b], or if v = y
+ * [.., 1, a, b]. */
 static Val repeated(const Rewrite *rw, Val v, int64_t heads, int64_t *r)
 {
     const Type *t = val_type(rw->g, v);
@@ -201,7 +202,7 @@ Val rule_grouped_query(Rewrite *rw, const Node *n)
  *
  * is [x_low * c_low - x_high * s_low, x_high * c_high + x_low * s_high]: no rotated copy of x. */
 
-/* v = the half of x from start on, of its last dimension */
+/* Is v the low or high half of x along its last dimension? */
 static bool is_half(const Rewrite *rw, Val v, Val x, bool high)
 {
     const Node *n = rewrite_def(rw, v, OP_slice);
@@ -226,7 +227,7 @@ static bool is_rotated(const Rewrite *rw, Val r, Val x)
     return minus && is_half(rw, minus->in[0], x, true) && is_half(rw, c->in[1], x, false);
 }
 
-/* A half of the last dimension.  A transpose that nothing else reads moves behind the slice. */
+/* Slices a half of x's last dimension.  A transpose that nothing else reads moves behind the slice. */
 static Val half(Rewrite *rw, Val x, bool high)
 {
     Graph *g = rw->g;
@@ -241,7 +242,7 @@ static Val half(Rewrite *rw, Val x, bool high)
     return build_transpose(g, build_slice(g, t->in[0], perm[last], high ? len : 0, len), perm);
 }
 
-/* The half of a table that meets a half of x. */
+/* The half of a table that is combined with a half of x. */
 static Val table(Graph *g, Val v, bool high)
 {
     const Type *t = val_type(g, v);
@@ -252,7 +253,7 @@ static Val table(Graph *g, Val v, bool high)
 Val rule_rotary(Rewrite *rw, const Node *n)
 {
     Graph *g = rw->g;
-    for (int i = 0; n->op == OP_add && i < 8; i++) { /* orders of the sum and of both products */
+    for (int i = 0; n->op == OP_add && i < 8; i++) { /* all orders of the operands of the sum and products */
         const Node *straight = rewrite_def(rw, n->in[i & 1], OP_mul);
         const Node *turned = rewrite_def(rw, n->in[!(i & 1)], OP_mul);
         if (!straight || !turned)

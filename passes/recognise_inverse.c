@@ -1,8 +1,8 @@
 /* recognise_inverse.c -- inverses of triangular matrices, written as forward substitution.
  *
- * Gated delta nets (Qwen3-Next, Kimi Linear) export, of matrices x that are 0 but below the diagonal,
+ * Gated delta nets (Qwen3-Next, Kimi Linear) export, for strictly lower triangular matrices x,
  *     for i in 1 .. n-1:  x[i, :i] += x[i, :i] @ x[:i, :i]
- * which ends with (I - x)^-1 - I.  Each step would keep what it reads, a third of n^3 numbers in all. */
+ * which ends with (I - x)^-1 - I.  Each step would save its operands, a third of n^3 numbers in all. */
 #include "recognise.h"
 
 static int64_t dim_from_end(const Type *t, int k) { return t->dim[t->rank - k]; }
@@ -16,7 +16,8 @@ static bool drops_row(const Type *a, const Type *b)
     return fits;
 }
 
-/* A slice of the last two dimensions, of the last one where there are no rows: adds what it begins with. */
+/* Is n a slice of the last two dimensions, or without `rows` of the last one?  Adds where it begins to *row
+ * and *column. */
 static bool slices_ends(const Node *n, const Type *x, bool rows, int64_t *row, int64_t *column)
 {
     const SliceAttrs *at = n->attr;
@@ -45,8 +46,8 @@ static bool is_window(const Rewrite *rw, Val v, Val m, int64_t row)
     return r == row && c == 0;
 }
 
-/* v with its first and last dimensions exchanged, as it is written: in front of a transpose, or itself where
- * all elements stay in their places. */
+/* v with its first and last dimensions exchanged, if that is no new node: the operand of a transpose, or v
+ * itself if all elements stay in their places. */
 static Val exchanged(const Rewrite *rw, Val v)
 {
     const Type *t = val_type(rw->g, v);
@@ -60,7 +61,7 @@ static Val exchanged(const Rewrite *rw, Val v)
     return !fits ? none() : n ? n->in[0] : v;
 }
 
-/* v = x with rows, or columns, overwritten at constant indices: first, first + step, ... */
+/* The scatter if v = x with rows, or columns, overwritten at constant indices first, first + step, ... */
 static const Node *overwritten(const Rewrite *rw, Val v, int axis, int64_t first, int64_t step)
 {
     const Node *n = rewrite_def(rw, v, OP_scatter_nd);
@@ -90,7 +91,7 @@ static bool is_row_product(const Rewrite *rw, Val v, Val row, Val m, int64_t i)
     return false;
 }
 
-/* v: the matrices after step i.  Those before it, {0}: it is no such step. */
+/* The matrices before step i if v is the matrices after it; {0}: it is no such step. */
 static Val before_step(const Rewrite *rw, Val v, int64_t i)
 {
     const Graph *g = rw->g;
@@ -99,7 +100,7 @@ static Val before_step(const Rewrite *rw, Val v, int64_t i)
     const Node *view = w ? rewrite_def(rw, w->in[2], OP_reshape) : NULL;
     if (!view || !drops_row(val_type(g, w->in[2]), val_type(g, view->in[0])))
         return none();
-    Val m = w->in[0], columns = exchanged(rw, view->in[0]); /* of row i: written as rows of their transpose */
+    Val m = w->in[0], columns = exchanged(rw, view->in[0]); /* row i is written as rows of the transpose */
     const Node *c = columns.i ? overwritten(rw, columns, 0, 0, 1) : NULL;
     Val old = c ? exchanged(rw, c->in[0]) : none(), new = c ? exchanged(rw, c->in[2]) : none();
     const Node *sum = new.i ? rewrite_def(rw, new, OP_add) : NULL;
@@ -155,7 +156,7 @@ Val rule_substitution(Rewrite *rw, const Node *n)
     return build2(rw->g, OP_sub, y, identity(rw->g, t->dt, side));
 }
 
-/* y - c + c of such an inverse y and the identity c: y, whose diagonal is exactly 1 */
+/* (y - c) + c = y for such an inverse y, whose diagonal is exactly 1, and the identity c */
 Val rule_unit_diagonal(Rewrite *rw, const Node *n)
 {
     for (int k = 0; n->op == OP_add && k < 2; k++) {

@@ -4,8 +4,8 @@
  * from one.  cross_entropy keeps no probabilities: its gradient needs the logits only. */
 #include "recognise.h"
 
-/* Minus cross-entropy of logits x and target t (any shape of the right count).  negative: such targets count
- * from the end. */
+/* Minus cross-entropy of logits x and target t, of any shape with the right count.  negative: targets below
+ * 0 count from the end. */
 static Val minus_cross_entropy(Rewrite *rw, const Node *n, Val x, Val t, int64_t axis, bool negative)
 {
     Graph *g = rw->g;
@@ -28,7 +28,7 @@ static bool one_per_row(const Graph *g, Val t, Val x, int64_t axis)
 
 static int64_t axis_of(const Node *n) { return ((const AxisAttrs *)n->attr)->axis; }
 
-/* log of elements of softmax(x): elements of log_softmax(x) */
+/* log of elements picked from softmax(x) = elements picked from log_softmax(x) */
 Val rule_log_of_picked(Rewrite *rw, const Node *n)
 {
     static const Op picks[] = {OP_gather_elements, OP_gather_nd};
@@ -46,15 +46,15 @@ Val rule_log_of_picked(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* Is v 0, 1, 2, ... along that axis, its only one? */
+/* Is v 0, 1, 2, ... along this axis, with extent 1 in all others? */
 static bool counts_along(const Graph *g, Val v, int axis)
 {
     const Type *t = val_type(g, v);
     return axis >= 0 && axis < t->rank && type_count(t) == t->dim[axis] && form_counts(g, v, 0, 1);
 }
 
-/* n picks one element along the last axis of each row of its first operand: the index, else {0}.
- * gather_nd takes it with all dimensions but the last as batch, or behind the row's number. */
+/* The index if n picks one element along the last axis of each row of its first operand, else {0}.
+ * gather_nd has the index with all dimensions but the last as batch, or behind the row's number. */
 static Val picked_last(const Rewrite *rw, const Node *n)
 {
     const Graph *g = rw->g;
@@ -94,7 +94,7 @@ Val rule_nll_sign(Rewrite *rw, const Node *n)
     return inner ? build_reshape(rw->g, inner->in[0], t.rank, t.dim) : none();
 }
 
-/* v = 1 where an index equals the position along axis, else 0: the index, else {0}. */
+/* The index if v = 1 where an index equals the position along axis and 0 elsewhere, else {0}. */
 static Val one_hot_index(const Rewrite *rw, Val v, int64_t axis)
 {
     double on, off;
@@ -115,7 +115,7 @@ static Val one_hot_index(const Rewrite *rw, Val v, int64_t axis)
     return none();
 }
 
-/* Minus cross-entropy, but 0 for an index that is no class, as the product with one-hot is. */
+/* Minus cross-entropy, but 0 for an index that is no class, like the product with one-hot. */
 static Val valid_cross_entropy(Rewrite *rw, const Node *n, Val x, Val index, int64_t axis)
 {
     Graph *g = rw->g;
@@ -151,7 +151,7 @@ Val rule_nll_onehot(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* Logits that are log-probabilities already: normalising twice changes nothing. */
+/* Cross-entropy of log-probabilities: normalising twice changes nothing. */
 Val rule_cross_entropy(Rewrite *rw, const Node *n)
 {
     const Node *l = n->op == OP_cross_entropy ? rewrite_def(rw, n->in[0], OP_log_softmax) : NULL;

@@ -2,7 +2,7 @@
  *
  * A norm is built in three steps that meet in any order of operands:
  *   c / sqrt(mean(c^2) + eps)         layer_norm of x if c = x - mean(x), else rms_norm of c
- *   c / sqrt(mean(x^2) - mean(x)^2 + eps) likewise
+ *   c / sqrt(mean(x^2) - mean(x)^2 + eps)  layer_norm of x, where c = x - mean(x)
  *   norm * scale, norm + bias         scale and bias of any shape that broadcasts into x
  * Group and instance norms view x as rows of groups and back; there scale and bias are per
  * channel, and the norm moves to the common refinement of both views. */
@@ -31,7 +31,7 @@ static bool trailing(const Type *x, const Ints *axes, int64_t *first)
     return *first < x->rank;
 }
 
-/* v = mean of x over dimensions *axis and behind, which stay as extents of 1: x, else {0}. */
+/* Returns x if v = mean of x over dimensions *axis and behind, which stay as extents of 1, else {0}. */
 static Val mean_of(const Rewrite *rw, Val v, int64_t *axis)
 {
     double c;
@@ -55,21 +55,21 @@ static Val mean_of(const Rewrite *rw, Val v, int64_t *axis)
     return type_equal(&x, &t) && form_near(c * count, 1, t.dt) ? r->in[0] : none();
 }
 
-/* The deviation is that of c, or of a given x around its mean. */
+/* A norm: the deviation is that of c from 0, or of x, if given, from its mean. */
 typedef struct {
     Val c, x;
     double eps;
     int64_t axis;
 } Norm;
 
-/* v = mean(x)^2, or its product with itself: x, else {0} */
+/* Returns x if v = mean(x)^2, else {0}; rule_square has made squares of products with itself. */
 static Val squared_mean(const Rewrite *rw, Val v, int64_t *axis)
 {
     const Node *square = rewrite_def(rw, v, OP_square);
     return square ? mean_of(rw, square->in[0], axis) : none();
 }
 
-/* v = mean(c^2), or mean(x^2) - mean(x)^2, which may be kept from being negative */
+/* Is v = mean(c^2), or mean(x^2) - mean(x)^2, perhaps clamped to be not negative? */
 static bool variance(const Rewrite *rw, Val v, Norm *f)
 {
     const Node *square = rewrite_def(rw, mean_of(rw, v, &f->axis), OP_square);
@@ -84,7 +84,7 @@ static bool variance(const Rewrite *rw, Val v, Norm *f)
     return square && square->in[0].i == f->x.i && axis == f->axis;
 }
 
-/* v = op(variance + eps), op being sqrt or rsqrt */
+/* Is v = op(variance + eps), op being sqrt or rsqrt? */
 static bool deviation(const Rewrite *rw, Val v, Op op, Norm *f)
 {
     const Node *root = rewrite_def(rw, v, op);
@@ -96,7 +96,7 @@ static bool deviation(const Rewrite *rw, Val v, Op op, Norm *f)
     return variance(rw, var, f) && f->eps >= 0;
 }
 
-/* c = x - mean(x) over the norm's axes: x, else {0} */
+/* Returns x if c = x - mean(x) over the norm's axes, else {0}. */
 static Val centred(const Rewrite *rw, Val c, const Norm *f)
 {
     const Node *sub = rewrite_def(rw, c, OP_sub);
@@ -105,7 +105,7 @@ static Val centred(const Rewrite *rw, Val c, const Norm *f)
     return found ? sub->in[0] : none();
 }
 
-/* Is the deviation that of c? */
+/* Is f the deviation of c? */
 static bool divides(const Rewrite *rw, const Norm *f, Val c)
 {
     return f->x.i ? centred(rw, c, f).i == f->x.i : f->c.i == c.i;
@@ -184,8 +184,8 @@ Val rule_norm_tf(Rewrite *rw, const Node *n)
 
 /* ---- scale and bias ------------------------------------------------------------------ */
 
-/* Common refinement of two shapes of the same elements; whole[d] is the dimension of a that
- * dimension d comes from, *axis the place where dimension axis_b of b starts. */
+/* Finds the common refinement r of two shapes of the same elements; whole[d]: the dimension of a
+ * that its dimension d comes from; *axis: where dimension axis_b of b starts in it. */
 static bool refine(const Type *a, const Type *b, int64_t axis_b, Type *r, int *whole, int64_t *axis)
 {
     int64_t dim[MAX_RANK], left_a = 1, left_b = 1;
@@ -217,7 +217,7 @@ static bool refine(const Type *a, const Type *b, int64_t axis_b, Type *r, int *w
     return true;
 }
 
-/* v, which broadcasts into a, as an operand that broadcasts into a's refinement r. */
+/* Reshapes v, which broadcasts into a, to broadcast into a's refinement r. */
 static Val refined_operand(Graph *g, Val v, const Type *a, const Type *r, const int *whole)
 {
     Type t = *val_type(g, v);
@@ -259,7 +259,7 @@ Val rule_norm_affine(Rewrite *rw, const Node *n)
         Type y = *val_type(g, n->in[i]), x = *val_type(g, norm->in[0]), both = y, r;
         if (!type_broadcast(&both, val_type(g, v)) || !type_same_shape(&both, &y) ||
             (slot == 2 && type_count(val_type(g, v)) == type_count(&y)))
-            continue; /* a sum with a full tensor is a residual, no bias */
+            continue; /* the sum with a full tensor is a residual connection, not a bias */
         int whole[MAX_RANK];
         NormAttrs at = *(const NormAttrs *)norm->attr;
         if (!refine(&y, &x, at.axis, &r, whole, &at.axis) || (has(norm, 1) && !type_same_shape(&r, &x)))

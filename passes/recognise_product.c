@@ -5,7 +5,7 @@
  * The rule looks at the second product and walks up (attention_scores.c).  q, k and v are followed
  * to where their elements lie (attention_view.c): if that is one of the operator's layouts, the
  * copy is not made; a transpose behind the operator likewise becomes a layout of its result.
- * In half precision where q, k and v are; scores, with what is added to them, are in single. */
+ * q, k and v stay in half precision if they have it; scores and their addends are in single. */
 #include "attention_form.h"
 #include <math.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 
 typedef struct {
     View view;
-    Val v;            /* where the view is none of the layouts */
-    bool swapped;     /* its last two dimensions */
+    Val v;            /* the factor's value, used if the view has none of the layouts */
+    bool swapped;     /* the last two dimensions of v are swapped */
     int64_t dim[4];   /* batch, heads, rows, size; heads as the view has them */
     int layout;       /* -1: none */
 } Factor;
@@ -28,8 +28,8 @@ static int64_t lead_count(const Type *t)
     return n;
 }
 
-/* A factor of a product whose result has the leading extents `lead`: as batch, heads, rows, size.
- * Extents of 1 behind those that are equal: one head serves several. */
+/* Views a factor of a product whose result has the leading extents `lead` as batch, heads, rows, size.
+ * Extents of 1 behind those that are equal mean that one head serves several. */
 static bool open_factor(const Rewrite *rw, Factor *f, Val v, bool swapped, const Type *lead,
                         const Form *form, bool shared)
 {
@@ -57,7 +57,7 @@ static bool open_factor(const Rewrite *rw, Factor *f, Val v, bool swapped, const
     return true;
 }
 
-/* The layout of a factor; queries as rows of all their heads. */
+/* Finds the layout of a factor; queries are seen as rows of all their heads. */
 static void find_layout(Factor *f, bool shared)
 {
     Type t = type_make(f->view.shape.dt, 4, f->dim);
@@ -87,8 +87,8 @@ static Val factor_value(Rewrite *rw, const Factor *f, DType dt, double *scale)
 
 /* ---- the form -------------------------------------------------------------------------------- */
 
-/* Queries, keys, values.  Queries have all rows of f->shape, however they are grouped.  shared[i]:
- * they are sought with as many heads as they had before they were repeated. */
+/* Opens queries, keys and values.  Queries have all rows of f->shape, however they are grouped.
+ * shared[i]: factor i is taken with the heads that it had before they were repeated. */
 static bool open_factors(const Rewrite *rw, const Form *f, const Node *n, Factor x[3], const bool shared[3])
 {
     const Graph *g = rw->g;
@@ -111,7 +111,7 @@ static bool open_factors(const Rewrite *rw, const Form *f, const Node *n, Factor
     return x[1].dim[1] == x[2].dim[1] && x[1].dim[1] <= heads && heads % x[1].dim[1] == 0;
 }
 
-/* With as few heads of keys and values as both have. */
+/* Opens the factors with as few heads of keys and values as both have. */
 static bool find_factors(const Rewrite *rw, const Form *f, const Node *n, Factor x[3])
 {
     for (int i = 3; i >= 0; i--)
@@ -120,14 +120,14 @@ static bool find_factors(const Rewrite *rw, const Form *f, const Node *n, Factor
     return false;
 }
 
-/* Keys and values that are weight matrices: two layers with a softmax between them. */
+/* Are keys and values weight matrices, so that this is two layers with a softmax between them? */
 static bool is_two_layers(const Graph *g, const Node *n, const Factor x[3])
 {
     return val_type(g, n->in[1])->rank == 2 && g->vals[x[1].view.root.i].kind == VAL_PARAM &&
            g->vals[x[2].view.root.i].kind == VAL_PARAM;
 }
 
-/* Of q, k and v: half where they and the result have it, whatever they are widened to on the way. */
+/* The type of q, k and v: half precision if they and the result have it, even if widened on the way. */
 static DType factor_type(const Graph *g, const Form *f, const Factor x[3], DType result)
 {
     bool half = dtype_is_half(result) && !f->row_scale.i;
@@ -152,7 +152,7 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
     int64_t key = x[1].dim[3], value = x[2].dim[3];
     for (int i = 0; i < 3; i++) {
         Val v = factor_value(rw, &x[i], dt, &scale[i]);
-        in[i] = build_pad(g, v, val_type(g, v)->rank - 1, key > value ? key : value); /* changes no sum */
+        in[i] = build_pad(g, v, val_type(g, v)->rank - 1, key > value ? key : value); /* zeros add nothing */
         f->at.layout.v[i] = x[i].layout < 0 ? 0 : x[i].layout;
     }
     if (f->row_scale.i)
@@ -188,7 +188,7 @@ static bool same_places(const View *a, const View *b)
     return true;
 }
 
-/* o, as a result in a layout has its elements, seen as `shape`. */
+/* A view of o, a result in a layout of attention, as `shape`. */
 static View in_layout(Val o, const Type *type, int layout, const Type *shape)
 {
     View w = {.root = o, .scale = 1, .shape = *type, .first = {0, 1, 2, 3, 4}};
@@ -201,7 +201,7 @@ static View in_layout(Val o, const Type *type, int layout, const Type *shape)
     return view_as(&w, shape);
 }
 
-/* A transpose of the result is another layout of it. */
+/* A transpose behind attention becomes another layout of its result. */
 Val rule_attention_layout(Rewrite *rw, const Node *n)
 {
     Graph *g = rw->g;

@@ -1,16 +1,16 @@
-/* remat.c -- order and recomputation until the arena fits the budget.
+/* remat.c -- chooses order and recomputation so that the arena fits the budget.
  *
- * The solver (passes/remat/) counts live bytes; the budget is a promise about the arena.  If the
- * packed arena of its schedule is larger than the budget, it is asked again for that much less. */
+ * The solver (passes/remat/) counts live bytes; the budget limits the packed arena.  If the arena of
+ * a schedule is larger than the budget, the solver is asked again for that many bytes less. */
 #include "instance.h"
 #include "ir/file.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Operators from which on the moves of another try do not find the way again: it goes on from the last. */
+/* Operators from which on a new try would not get as far again: it starts from the last schedule. */
 enum { LARGE = 5000 };
-/* Bytes above the live ones from which on the longest search for a packing takes a second. */
+/* Bytes above the live bytes from which on the longest search for a packing takes a second. */
 enum { MUCH = 25000 };
 enum { TRIES = 8, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
 
@@ -19,16 +19,16 @@ typedef struct {
     PassCtx *cx;
     Instance in;
     ArenaSize size;     /* of the schedule tried last */
-    Schedule chosen;    /* what the graph gets; no operators: it stays as it is */
-    double time_share; /* of --time, for the search at hand */
-    int64_t bound;    /* on the cost of schedules within the budget tried last */
-    int64_t peak;     /* the least of that search */
+    Schedule chosen;    /* the schedule for the graph; no operators: the graph stays as it is */
+    double time_share; /* fraction of --time for the current search */
+    int64_t bound;    /* lower bound on the cost of schedules within the budget tried last */
+    int64_t peak;     /* the least peak that the last search found */
     int64_t staying;  /* bytes of states that could be in the host's memory as well */
     int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
-    bool brief; /* no time goes into the smallest arena, or what a refusal says */
+    bool brief; /* spend no time on the smallest arena or the text of a refusal */
 } Remat;
 
-/* How far a search is; of the passes' several, each has its own line. */
+/* Reports the progress of a search. */
 static void tell(void *user, const RematPoint *best, int64_t bound, double done)
 {
     const Remat *r = user;
@@ -50,7 +50,7 @@ static RematOptions options(const Remat *r, int64_t budget)
     opt.enough = r->limit_ns ? micro_ns(&r->in, r->limit_ns) : 0;
     opt.time_limit_s = o->time_limit;
     opt.max_moves = o->max_moves ? o->max_moves : o->time_limit > 0 ? 0 : DEFAULT_MOVES;
-    opt.seed = 1; /* --seed is for the model's randomness: the plan does not depend on it */
+    opt.seed = 1; /* the plan does not depend on --seed, which is for the model's randomness */
     opt.gap = o->gap;
     opt.tick = tell;
     opt.user = (void *)(uintptr_t)r;
@@ -66,7 +66,7 @@ static bool packed(ArenaSize size, int64_t budget)
 
 static Schedule schedule_of(const RematResult *s) { return (Schedule){s->seq, s->alt, s->n}; }
 
-/* Arena bytes of a schedule. */
+/* Packs a schedule: sets r->size. */
 static bool try_schedule(Remat *r, const RematResult *s, int64_t budget, PackEffort effort)
 {
     Arena tmp = {0};
@@ -103,8 +103,8 @@ static void copy_schedule(RematResult *to, const RematResult *from)
     memcpy(to->alt, from->alt, (size_t)from->n * sizeof *to->alt);
 }
 
-/* Where the arena stays above the live bytes or the budget (0: none): the same executions in orders
- * that are easier to pack, others at another effort.  The best replaces the schedule. */
+/* While the arena is above the live bytes or the budget (0: none), tries the same executions in orders that
+ * are easier to pack, other ones for PACK_LONGEST.  The best replaces the schedule. */
 static bool repack(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
 {
     int64_t least = r->size.arena;
@@ -122,13 +122,13 @@ static bool repack(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
             least = r->size.arena;
             copy_schedule(s, &other);
         } else if (effort == PACK_LONGEST && least - r->size.live > MUCH) {
-            break; /* where one order fails, most do */
+            break; /* if one order fails, most do */
         }
     }
     return ok && (current || try_schedule(r, s, budget, effort));
 }
 
-/* A schedule that stays is packed with more effort than one that was tried. */
+/* Packs a schedule that is to be used, with more effort than one that is only tried. */
 static bool commit(Remat *r, RematResult *s, int64_t budget)
 {
     return try_schedule(r, s, budget, PACK_LONG) &&
@@ -143,7 +143,7 @@ static void choose(Remat *r, const RematResult *s)
     r->chosen = schedule_of(&copy);
 }
 
-/* Every operator once, in an order that packs. */
+/* Chooses a schedule that runs every operator once, in an order that packs well. */
 static bool repack_whole(Remat *r, int64_t budget)
 {
     RematResult all = {.n = r->in.inst.nops, .seq = NEW(r->cx->tmp, int32_t, r->in.inst.nops + 1),
@@ -156,7 +156,7 @@ static bool repack_whole(Remat *r, int64_t budget)
     return ok;
 }
 
-/* The graph gets this schedule, and the report what is known of it. */
+/* Chooses this schedule for the graph, and puts its numbers into the report. */
 static void record(Remat *r, const RematResult *res)
 {
     StepInfo *info = r->cx->info;
@@ -169,15 +169,15 @@ static void record(Remat *r, const RematResult *res)
     choose(r, res);
 }
 
-/* Try one limit of live bytes, from a schedule that may be NULL; res->feasible: one was found.  Each
- * try takes half as long as the one before, so that all take twice the first. */
+/* Searches once for a schedule of at most `live` bytes, from `start`, which may be NULL; res->feasible: one
+ * was found.  Each try takes half as long as the one before, so that all take twice the first. */
 static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, int64_t budget,
                     RematResult *res)
 {
     RematOptions opt = options(r, live);
     opt.max_moves = opt.max_moves >> nth > 0 ? opt.max_moves >> nth : opt.max_moves;
     opt.time_limit_s *= r->time_share / (1 << nth);
-    opt.rough_bound = live < budget; /* it would not be one for the budget */
+    opt.rough_bound = live < budget; /* the bound would not be valid for the budget */
     opt.start = start ? start->seq : NULL;
     opt.nstart = start ? start->n : 0;
     opt.repair = nth > 0 && r->in.inst.nops >= LARGE;
@@ -189,7 +189,7 @@ static bool attempt(Remat *r, int64_t live, int nth, const RematResult *start, i
            (try_schedule(r, res, budget, PACK_QUICK) && repack(r, res, budget, PACK_LONG));
 }
 
-/* The schedule of a named policy for this many live bytes. */
+/* Records the schedule of a named policy for this many live bytes. */
 static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
 {
     char err[REMAT_ERR];
@@ -202,9 +202,9 @@ static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
     return ok;
 }
 
-/* The schedule of least peak that the solver's search for it finds, which goes on for longer where best
- * has one already; then of lower peaks, as long as its search for cost meets them as well, so that no
- * budget is refused that it meets. */
+/* Finds the schedule of least peak that the solver's search for it finds, which takes longer if best has one
+ * already; then schedules of lower peaks, as long as its search for cost meets them, so that no budget is
+ * refused that this search meets.  *found: the peak is lower than before. */
 static bool find_least(Remat *r, RematResult *best, bool *found)
 {
     char err[REMAT_ERR];
@@ -226,10 +226,10 @@ static bool find_least(Remat *r, RematResult *best, bool *found)
     for (int i = 0; i < TRIES && *found; i++) {
         RematOptions lower = options(r, best->peak - best->peak / 100);
         RematResult next = {0};
-        lower.gap = INFINITY; /* any that fits */
-        lower.max_moves = 1;  /* its moves are those that have been made */
+        lower.gap = INFINITY; /* any schedule that fits is enough */
+        lower.max_moves = 1;  /* the search ends with its first schedules */
         TRY(solve(r, &lower, &next));
-        next.lower_bound = best->lower_bound; /* valid for more bytes, too */
+        next.lower_bound = best->lower_bound; /* that one is valid for more bytes, too */
         remat_result_free(next.feasible ? best : &next);
         if (!next.feasible)
             break;
@@ -238,8 +238,8 @@ static bool find_least(Remat *r, RematResult *best, bool *found)
     return true;
 }
 
-/* Live bytes to ask for next, between what is too little and what is too large: less by what the arena
- * was too large, or half way.  peak: the least of a search that found nothing, as others would not. */
+/* Live bytes to ask for next, between *low, which is too few, and *high, which is too many: less by the
+ * arena's excess, or half way.  peak: the least peak of a search that found nothing; *low becomes it. */
 static int64_t next_ask(int64_t ask, int64_t excess, bool found, int64_t peak, int64_t *low,
                         int64_t *high)
 {
@@ -249,12 +249,12 @@ static int64_t next_ask(int64_t ask, int64_t excess, bool found, int64_t peak, i
     return next > *low ? next : *low + (*high - *low) / 2;
 }
 
-/* Schedules of ever closer live bytes; the cheapest whose arena fits is kept in best.  One that fits with
- * room to spare is followed by one that may use the room.  start: a schedule to begin with, or NULL. */
+/* Tries limits of live bytes between ever closer ends; keeps the cheapest schedule whose arena fits in best.
+ * After one that fits with room to spare, more bytes are tried.  start: a schedule to begin with, or NULL. */
 static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, RematResult *best)
 {
     int64_t ask = budget, low = start ? start->peak : 0, high = budget;
-    RematResult tried = {0}; /* the last one found, unless it is the best */
+    RematResult tried = {0}; /* the last schedule found, unless it is the best */
     bool ok = true;
     for (int i = 0; ok && i < TRIES && (i == 0 || high - low > budget / 200); i++) {
         RematResult res = {0};
@@ -282,8 +282,8 @@ static bool try_budgets(Remat *r, int64_t budget, const RematResult *start, Rema
     return ok && (!best->feasible || try_schedule(r, best, budget, PACK_LONG));
 }
 
-/* The least arena that is known to work; least: its schedule, or one to go on from.  goal: bytes that are
- * small enough, and those above which live bytes are not packed; 0: none. */
+/* Finds the least arena; least: its schedule, at first one to go on from.  goal: bytes that are small enough;
+ * a schedule of more live bytes is not packed; 0: none. */
 static bool least_arena(Remat *r, int64_t goal, RematResult *least)
 {
     bool found;
@@ -312,7 +312,7 @@ static bool has_other_bits(const Remat *r)
     return false;
 }
 
-/* What --choices budget would meet, as text for a message: "" if that is nothing less. */
+/* Text for a message: the bytes that --choices budget would meet, "" if they are not fewer. */
 static const char *other_choices(Remat *r)
 {
     Remat any = *r;
@@ -330,7 +330,7 @@ static const char *other_choices(Remat *r)
                : "";
 }
 
-/* least: the schedule with the smallest arena. */
+/* Reports that the budget cannot be met.  least: the schedule with the smallest arena. */
 static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
 {
     Plan p;
@@ -349,10 +349,10 @@ static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
                        plan_describe_peak(&p, info, r->cx->tmp));
 }
 
-/* The least arena, found without looking at the budget, so that the one that is said is met when it is
- * asked for; in a longer search, which has not been seen to find 2 % less, before a budget near it is refused
- * that may be possible, and packed for the budget where only the live bytes are within it.  Then the
- * cheapest schedule from there, or else that of the least arena itself. */
+/* Finds the least arena without regard to the budget, so that the size a refusal names is met when it is
+ * asked for.  Before a budget near it that may be possible is refused, searches longer, which has not been
+ * seen to find 2 % less, and packs for the budget if the live bytes are within it.  If it is met, chooses the
+ * cheapest schedule found from there, or else that of the least arena itself. */
 static bool try_minimum(Remat *r, int64_t budget)
 {
     RematResult least = {0}, best = {0};
@@ -377,7 +377,7 @@ static bool try_minimum(Remat *r, int64_t budget)
     return ok;
 }
 
-/* How long the operators of a schedule wait for its copies. */
+/* ns that the operators of a schedule wait for its copies. */
 static int64_t waits(Remat *r, const RematResult *s)
 {
     int32_t *seq = NEW(r->cx->tmp, int32_t, s->n + 1), *offload = NEW(r->cx->tmp, int32_t, s->n + 1);
@@ -387,7 +387,7 @@ static int64_t waits(Remat *r, const RematResult *s)
     return r->in.copies ? remat_overlap(&r->in.inst, seq, alt, s->n, r->in.room, offload) : 0;
 }
 
-/* Is a schedule far from the bound that one without fetches could be better? */
+/* Has a schedule fetches, and is it so far from the bound that one without fetches could be better? */
 static bool unsure(const Remat *r, const RematResult *s)
 {
     bool fetches = false;
@@ -396,7 +396,7 @@ static bool unsure(const Remat *r, const RematResult *s)
     return fetches && s->cost - s->lower_bound > s->cost / 100;
 }
 
-/* Where operators would wait for copies, a schedule with fewer of them may be better. */
+/* Tries schedules with fewer copies if operators would wait for copies. */
 static bool try_fewer_fetches(Remat *r, int64_t budget, RematResult *best)
 {
     int64_t late = best->feasible ? waits(r, best) : 0, least = best->cost + late, bound = r->bound;
@@ -412,7 +412,7 @@ static bool try_fewer_fetches(Remat *r, int64_t budget, RematResult *best)
         late = fewer.feasible ? waits(r, &fewer) : 1;
         bool better = fewer.feasible && fewer.cost + late < least;
         least = better ? fewer.cost + late : least;
-        r->bound = fewer.lower_bound = bound; /* with all of them */
+        r->bound = fewer.lower_bound = bound; /* the bound with all fetches */
         remat_result_free(better ? best : &fewer);
         if (better)
             *best = fewer;
@@ -423,8 +423,8 @@ static bool try_fewer_fetches(Remat *r, int64_t budget, RematResult *best)
     return ok && (!other || try_schedule(r, best, budget, PACK_LONG));
 }
 
-/* One of several plans is not searched for where the bound says that there is none, or none that is faster
- * than another. */
+/* May there be a schedule within the budget, and within limit_ns, by the lower bound?  Asked only for one of
+ * several plans. */
 static bool worth_searching(Remat *r, int64_t budget)
 {
     RematBound b;
@@ -459,8 +459,8 @@ static bool search(Remat *r, int64_t budget)
 
 /* ---- the smallest arena for a limit on time --------------------------------------------------- */
 
-/* The smallest budget whose lower bound on time is within the limit, to half a percent: below it
- * there is nothing to search for. */
+/* Finds the smallest budget whose lower bound on time is within the limit, to half a percent: no schedule
+ * below it can be. */
 static bool bound_budget(Remat *r, int64_t limit, int64_t top, int64_t *least)
 {
     int64_t low = 0, high = top;
@@ -474,8 +474,8 @@ static bool bound_budget(Remat *r, int64_t limit, int64_t top, int64_t *least)
     return true;
 }
 
-/* A schedule within the limit on time and this many live bytes, sought for a share of what the search for a
- * budget takes; spent: the share it took.  found: there is one. */
+/* Searches for a schedule within the limit on time and this many live bytes, for a share of the time of a
+ * search for a budget; spent: the share it took; found: there is one. */
 static bool probe(Remat *r, int64_t live, double share, RematResult *res, double *spent, bool *found)
 {
     RematOptions opt = options(r, live);
@@ -489,9 +489,9 @@ static bool probe(Remat *r, int64_t live, double share, RematResult *res, double
     return true;
 }
 
-/* The fewest live bytes of a schedule within the limit on time, between `low`, which are too few, and
- * `high`, by halves until they are a hundredth apart.  Where a short search has found nothing there may be
- * something: then again, with longer ones.  All of them take about as long as the search for a budget. */
+/* Finds the fewest live bytes of a schedule within the limit on time, between `low`, which are too few, and
+ * `high`, by bisection until they are 1 % apart.  As a short search can miss a schedule, the bisection is
+ * repeated with longer ones.  All of them take about as long as the search for a budget. */
 static bool search_live(Remat *r, int64_t low, int64_t high, RematResult *best)
 {
     double left = 1.25, spent;
@@ -510,7 +510,7 @@ static bool search_live(Remat *r, int64_t low, int64_t high, RematResult *best)
     return true;
 }
 
-/* Then an arena for that schedule. */
+/* Chooses the schedule of the smallest arena within the limit on time, and packs it. */
 static bool search_overhead(Remat *r, double overhead)
 {
     int64_t whole = r->size.arena, low = 0;
@@ -519,7 +519,7 @@ static bool search_overhead(Remat *r, double overhead)
     int64_t limit = micro_ns(&r->in, r->limit_ns);
     bool ok = bound_budget(r, limit, whole, &low) && search_live(r, low, whole, &best);
     ok = ok && (!best.feasible || commit(r, &best, 0));
-    bool less = ok && best.feasible && r->size.arena < whole; /* else nothing is known to take less */
+    bool less = ok && best.feasible && r->size.arena < whole; /* else no schedule is known to take less */
     r->cx->info->plan.budget = less ? r->size.arena : whole;
     if (less)
         record(r, &best);
@@ -529,7 +529,7 @@ static bool search_overhead(Remat *r, double overhead)
 
 /* ---- the pass ----------------------------------------------------------------------------------- */
 
-/* A policy is asked for less while its arena is too large and still shrinks; the last answer stays. */
+/* Asks the policy for fewer bytes while its arena is too large and still shrinks; uses the last answer. */
 static bool follow_policy(Remat *r, int64_t budget)
 {
     int64_t ask = budget > 0 ? budget : INT64_MAX, least = INT64_MAX;
@@ -577,7 +577,7 @@ static bool budget_exceeds_reserved(const StepOptions *o, Diag *d)
 
 /* ---- states in the host's memory ------------------------------------------------------------------ */
 
-/* The bound is for all that could have been planned: as if all states took no bytes. */
+/* Lowers the bound to hold for plans with any part of the states moved, as if these took no bytes. */
 static bool relax_bound(Remat *r, int64_t budget)
 {
     RematBound b;
@@ -589,7 +589,7 @@ static bool relax_bound(Remat *r, int64_t budget)
     return true;
 }
 
-/* A schedule with so many bytes of states in the host's memory. */
+/* Chooses and applies a schedule with `moved` bytes of states in the host's memory. */
 static bool schedule_with(Remat *r, const Plan *whole, int64_t budget, bool fits, int64_t moved)
 {
     PassCtx *cx = r->cx;
@@ -599,7 +599,7 @@ static bool schedule_with(Remat *r, const Plan *whole, int64_t budget, bool fits
         s = graph_offload_states(r->g, cx->info, moved, cx->tmp);
     TRY(instance_make(r->g, cx->info, o->any_bits, cx->tmp, &r->in, cx->diag));
     r->in.room = s.room;
-    if (r->in.inst.host > 0) /* 0 would be any number */
+    if (r->in.inst.host > 0) /* 0 would mean no limit */
         r->in.inst.host = r->in.inst.host > s.bytes ? r->in.inst.host - s.bytes : 1;
     r->in.inst.persistent += s.room;
     r->in.inst.whole = whole->arena_bytes;
@@ -614,12 +614,12 @@ static bool schedule_with(Remat *r, const Plan *whole, int64_t budget, bool fits
     return true;
 }
 
-/* What is planned with some of the states in the host's memory. */
+/* A plan with some of the states in the host's memory. */
 typedef struct {
     Graph g;
     StepInfo info;
     Diag diag;
-    int64_t ns; /* predicted, with all waits; INT64_MAX: there is no plan */
+    int64_t ns; /* predicted time with all waits; INT64_MAX: there is no plan */
 } Moved;
 
 static bool try_moved(const Remat *given, const Plan *whole, int64_t budget, int64_t moved, int64_t all,
@@ -634,7 +634,7 @@ static bool try_moved(const Remat *given, const Plan *whole, int64_t budget, int
     r.g = &m->g;
     r.cx = &cx;
     r.staying = all - moved;
-    r.brief |= moved < all; /* with more there may be a schedule */
+    r.brief |= moved < all; /* moving more may give a schedule */
     if (!schedule_with(&r, whole, budget, false, moved) ||
         !plan_place(&m->g, &m->info, 0, PACK_QUICK, &p, cx.tmp, cx.diag))
         return m->diag.status == EXIT_INFEASIBLE;
@@ -668,7 +668,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     const StepOptions *o = cx->opt;
     Remat r = {.g = g, .cx = cx, .time_share = 1, .brief = o->compared};
     Plan kept, whole;
-    if (!o->least_bytes) /* that search has a limit on time, and does not know waits */
+    if (!o->least_bytes) /* that search limits the time, and does not count waits for copies */
         info->link = step_link(o);
     TRY(plan_place(g, info, 0, PACK_LONG, &kept, cx->tmp, cx->diag) &&
         plan_place_whole(g, info, &kept, &whole, cx));

@@ -246,7 +246,7 @@ void graph_dce(Graph *g, Arena *tmp)
     memmove(g->order, g->order + keep, g->norder * sizeof *g->order);
 }
 
-/* Is an operand still to be made, or what the node overwrites to be read by others? */
+/* Is the node too early: an operand is not made yet, or other nodes have yet to read what it overwrites? */
 static bool is_early(const Graph *g, const Node *n, const Val *overwrites, const uint32_t *readers,
                      const bool *made)
 {
@@ -263,8 +263,8 @@ static bool is_early(const Graph *g, const Node *n, const Val *overwrites, const
     return false;
 }
 
-/* A rule may have let readers of a result (p * 1) read the state that it was made of, or views of it: its
- * update goes behind them. */
+/* Moves updates of states behind all readers of the state: rules may have made readers of a result (p * 1)
+ * read the state itself, or views of it. */
 static void delay_updates(Graph *g, Arena *tmp)
 {
     Val *overwrites = NEW(tmp, Val, g->nvals);
@@ -289,7 +289,7 @@ static void delay_updates(Graph *g, Arena *tmp)
                 made[node->out[o].i] = true;
             graph_schedule(g, held[h]);
             memmove(held + h, held + h + 1, (--nheld - h) * sizeof *held);
-            h = UINT32_MAX; /* others may have waited for it */
+            h = UINT32_MAX; /* start over: others may have waited for it */
         }
     }
 }

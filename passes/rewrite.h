@@ -8,9 +8,9 @@
  * Every rule must make the graph smaller or cheaper, so that repeated sweeps end. */
 typedef struct {
     Graph *g;
-    const uint32_t *uses; /* per value at the start of the sweep */
-    uint32_t nuses;
-    const uint32_t *nreaders; /* likewise */
+    const uint32_t *uses; /* per value: its uses at the start of the sweep */
+    uint32_t nuses;       /* number of values at the start of the sweep */
+    const uint32_t *nreaders; /* per value: its readers at the start of the sweep */
     NodeId **readers;
 } Rewrite;
 typedef Val Rule(Rewrite *rw, const Node *n);
@@ -19,16 +19,16 @@ static inline Val none(void) { return (Val){0}; } /* the rule does not fit; an a
 /* Sweep until nothing changes (at most 8 times); sets *changed. */
 bool rewrite_run(Graph *g, Arena *tmp, Rule *const *rules, bool cse, bool *changed);
 
-/* Shape tests rules share. */
+/* Tests that rules share. */
 const Node *rewrite_def(const Rewrite *rw, Val v, Op op);  /* v's node if it is op, else NULL */
-uint32_t rewrite_uses(const Rewrite *rw, Val v); /* at the start of the sweep; UINT32_MAX: newer */
+uint32_t rewrite_uses(const Rewrite *rw, Val v); /* at the start of the sweep; UINT32_MAX: v is newer */
 bool rewrite_once(const Rewrite *rw, Val v);               /* v has one use */
 /* The i-th node that reads v, once for each operand, at the start of the sweep; NULL: there are no more. */
 const Node *rewrite_reader(const Rewrite *rw, Val v, uint32_t i);
 /* v takes the place of old, and its name: dumps stay readable and outputs can be named. */
 void rewrite_name(Graph *g, Val old, Val v);
-/* What takes the place of v, per value, {0}: nothing does. */
+/* The value that takes the place of v.  as: per value, its replacement; {0}: v stays. */
 static inline Val rewrite_as(const Val *as, Val v) { return as[v.i].i ? as[v.i] : v; }
-void rewrite_ends(Graph *g, const Val *as); /* likewise for all outputs and updates */
-bool rewrite_scalar(const Rewrite *rw, Val v, double *x);  /* one constant value everywhere */
+void rewrite_ends(Graph *g, const Val *as); /* replaces all outputs and updates of g so */
+bool rewrite_scalar(const Rewrite *rw, Val v, double *x);  /* are all elements of v one constant, *x? */
 #endif

@@ -1,4 +1,4 @@
-/* simplify.c -- algebra on single nodes and their producers, common subexpressions, dead code.
+/* simplify.c -- algebra on single nodes and their producers, common subexpressions, dead code elimination.
  *
  * One function per rule.  A rule keeps every bit of the result, or replaces memory traffic by
  * views and flags; it never reorders floating-point additions. */
@@ -27,20 +27,20 @@ static Val rule_neutral(Rewrite *rw, const Node *n)
         return none();
     double neutral = mul || n->op == OP_div ? 1 : 0;
     if (rewrite_scalar(rw, n->in[1], &c) && c == neutral)
-        return n->in[0]; /* a result of another shape is refused by the sweep */
+        return n->in[0]; /* the sweep refuses a result of another shape */
     if ((mul || add) && rewrite_scalar(rw, n->in[0], &c) && c == neutral)
         return n->in[1];
     return none();
 }
 
-/* v, or what it shows in another shape */
+/* v, or the value that it is a reshape of */
 static Val unviewed(Rewrite *rw, Val v)
 {
     const Node *view = rewrite_def(rw, v, OP_reshape);
     return view ? view->in[0] : v;
 }
 
-/* v in the type of a value, and in its shape */
+/* v cast and reshaped to type t */
 static Val cast_as(Rewrite *rw, Val v, const Type *t)
 {
     Type as = *t;
@@ -59,7 +59,7 @@ static Val rule_cast(Rewrite *rw, const Node *n)
     return p && node_widens(rw->g, p) ? cast_as(rw, p->in[0], t) : none();
 }
 
-/* What v, read once, is a cast of, if that has the type dt. */
+/* The operand of the cast that v is, if nothing else reads v and it has type dt, else {0}. */
 static Val cast_once(Rewrite *rw, Val v, DType dt)
 {
     Val of = unviewed(rw, v);
@@ -67,7 +67,7 @@ static Val cast_once(Rewrite *rw, Val v, DType dt)
     return n && val_type(rw->g, n->in[0])->dt == dt ? n->in[0] : none();
 }
 
-/* a sum of two values in 16 bits, in f32 and rounded to 16 bits: as one of 16 bits it is computed so, too */
+/* a sum of two 16-bit values in f32, rounded to 16 bits: a 16-bit addition computes the same */
 static Val rule_sum_rounded(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_cast || val_type(rw->g, n->in[0])->dt != DT_F32)
@@ -156,7 +156,7 @@ static Val swapped(Rewrite *rw, Val v)
     return build_reshape(rw->g, p->in[0], t.rank, t.dim);
 }
 
-/* n with each operand that is `other` of something replaced by that and a flag. */
+/* The product n with each operand for which other() finds a value replaced by that and a flag. */
 static Val transposed_operands(Rewrite *rw, const Node *n, Val (*other)(Rewrite *, Val))
 {
     if (n->op != OP_matmul)
@@ -171,11 +171,11 @@ static Val transposed_operands(Rewrite *rw, const Node *n, Val (*other)(Rewrite 
     return build(rw->g, OP_matmul, n->name, 2, in, &at);
 }
 
-/* matmul of a transposed operand: a flag, no copy */
+/* matmul of a transposed operand: a flag instead of a copy */
 static Val rule_matmul_transpose(Rewrite *rw, const Node *n) { return transposed_operands(rw, n, swapped); }
 
-/* v = x with its last dimension moved elsewhere: a transpose of x that keeps it last, so that rows
- * are copied whole, and a flag. */
+/* If v transposes x's last dimension to the last but one: a transpose of x that keeps it last, so that
+ * rows are copied whole; a flag does the rest. */
 static Val rows_whole(Rewrite *rw, Val v)
 {
     const Node *p = rewrite_def(rw, v, OP_transpose);
@@ -221,8 +221,8 @@ static bool is_power_of_two(const Rewrite *rw, Val v, double *c)
     return rewrite_scalar(rw, v, c) && fabs(frexp(*c, &power)) == 0.5 && abs(power) <= POWER;
 }
 
-/* (a b) c, where c is a power of two: it multiplies a factor that has far fewer elements than the result,
- * where it changes no bit either; not in f16, which could overflow, nor a parameter whose gradient would be
+/* (a b) c, where c is a power of two: multiplies a factor of far fewer elements than the result instead,
+ * which changes no bit either; not in f16, which could overflow, nor a parameter whose gradient would be
  * rounded. */
 static Val rule_product_scaled(Rewrite *rw, const Node *n)
 {
@@ -252,7 +252,7 @@ static Val rule_product_scaled(Rewrite *rw, const Node *n)
     return build_reshape(g, build(g, OP_matmul, p->name, 2, in, p->attr), y.rank, y.dim);
 }
 
-/* An operand of a product as rows of the dimension that is summed, of all batches. */
+/* An operand of a product as a matrix whose rows are the summed dimension of all batches. */
 static Val batch_rows(Graph *g, Val v, bool rows_last)
 {
     int perm[MAX_RANK];
@@ -266,8 +266,8 @@ static Val batch_rows(Graph *g, Val v, bool rows_last)
     return build_reshape(g, v, 2, (int64_t[]){rows, t.dim[perm[t.rank - 1]]});
 }
 
-/* The sum over the batch of a[.., k, m]^T b[.., k, n]: one product over all rows (weight gradients).  What
- * lies otherwise is transposed if the products that are summed have twice as many elements, or more. */
+/* The sum over the batch of a[.., k, m]^T b[.., k, n]: one product over all rows (weight gradients).
+ * Operands in another order are transposed if the summed products have at least twice as many elements. */
 static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_reduce_sum)
@@ -292,7 +292,7 @@ static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
     return build_reshape(g, build(g, OP_matmul, NULL, 2, in, &at), t.rank, t.dim);
 }
 
-/* A slice of a concatenation that is some of its parts, {0}: it is not. */
+/* The concatenation of the parts that a slice of a concatenation consists of; {0}: not of whole parts. */
 static Val whole_parts(Graph *g, const Node *slice, const Node *concat)
 {
     const SliceAttrs *at = slice->attr;
@@ -324,8 +324,8 @@ static Val slice_transposed(Graph *g, const Node *slice, const Node *p)
     return build(g, OP_transpose, p->name, 1, &v, perm);
 }
 
-/* a slice of everything; of what lies in one part of a concatenation, such as of a complex number's, or is
- * several of them; of a transposition that nothing else reads */
+/* a slice of everything; a slice within one part of a concatenation, such as of a complex number's parts, or
+ * of several whole parts; a slice of a transpose that nothing else reads */
 static Val rule_slice(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_slice)
@@ -352,9 +352,9 @@ static Val rule_slice(Rewrite *rw, const Node *n)
     return whole_parts(rw->g, n, p);
 }
 
-/* A 1x1 convolution with strides sees one position in several: those alone are a product, without
- * the working memory that a convolution of the whole takes.  Its gradients are then products, too,
- * and convolutions that start from the same positions share them. */
+/* A 1x1 convolution with strides reads only some positions: sliced to these it is a product, without
+ * the workspace of a convolution of the whole.  Its gradients are then products, too, and
+ * convolutions that read the same positions share the slice. */
 static Val rule_conv_positions(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_conv)
@@ -364,7 +364,7 @@ static Val rule_conv_positions(Rewrite *rw, const Node *n)
     const Type *x = val_type(g, n->in[0]), *w = val_type(g, n->in[1]), *y = val_type(g, n->out[0]);
     SliceAttrs some = {.start.n = x->rank, .step.n = x->rank, .size.n = x->rank};
     for (int i = 0; i < x->rank; i++) {
-        int s = i - (at.channels_last ? 1 : 2); /* which of the places' dimensions */
+        int s = i - (at.channels_last ? 1 : 2); /* the spatial dimension that i is */
         bool place = s >= 0 && s < at.strides.n;
         if (place && w->dim[2 + s] != 1)
             return none();
@@ -379,7 +379,7 @@ static Val rule_conv_positions(Rewrite *rw, const Node *n)
     return build(g, OP_conv, n->name, n->nin, in, &at);
 }
 
-/* A pointwise operator broadcasts by itself. */
+/* Removes an expand in front of a pointwise operator, which broadcasts by itself. */
 static Val rule_expand_operand(Rewrite *rw, const Node *n)
 {
     if (!(node_def(n)->traits & OPT_POINTWISE) || n->nin < 2 || n->nin > 3)
@@ -429,13 +429,13 @@ static Val rule_uniform(Rewrite *rw, const Node *n)
 
 /* ---- sums of slice gradients that tile the whole: a concatenation -------------------- */
 
-enum { SUMS_MAX = 4096 }; /* additions in a row: as many as a recurrence has steps */
+enum { SUMS_MAX = 4096 }; /* most additions in a chain, which has as many as a recurrence has steps */
 typedef struct {
     Val part;
     int64_t start;
 } Tile;
 typedef struct {
-    Tile *tile; /* NULL: they are counted */
+    Tile *tile; /* NULL: tiles are only counted */
     int n, axis, sums;
     int64_t covered;
 } Tiles;
@@ -466,8 +466,8 @@ static bool add_tile(const Rewrite *rw, Tiles *t, const Node *n)
 
 static bool collect_tiles(const Rewrite *rw, Tiles *t, const Node *sum)
 {
-    bool ok = t->sums++ < SUMS_MAX;            /* what is longer is left alone */
-    for (int deeper = 0; deeper < 2; deeper++) /* one that is no tile ends it before the walk down */
+    bool ok = t->sums++ < SUMS_MAX;            /* longer chains stay */
+    for (int deeper = 0; deeper < 2; deeper++) /* both operands are checked before the walk descends */
         for (int i = 0; ok && i < 2; i++) {
             const Node *n = graph_def(rw->g, sum->in[i]);
             if (deeper && n->op == OP_add)
@@ -504,8 +504,8 @@ static Val rule_tiles(Rewrite *rw, const Node *n)
     return build_concat(g, t.n, part, t.axis);
 }
 
-/* The largest of what a ReLU makes is what it makes of the largest: the rest need not be kept for its
- * gradient.  Behind a norm it need not anyway (inline.c), and is made with the norm's result. */
+/* max_pool(relu(x)) = relu(max_pool(x)): the gradient then needs only the smaller result.  Behind a norm it
+ * does not need the ReLU's result anyway (inline.c), which is made with the norm's. */
 static Val rule_relu_pooled(Rewrite *rw, const Node *n)
 {
     const Node *relu = n->op == OP_max_pool ? rewrite_def(rw, n->in[0], OP_relu) : NULL;
@@ -516,14 +516,14 @@ static Val rule_relu_pooled(Rewrite *rw, const Node *n)
 }
 
 static Rule *const rules[] = {
-    rule_product_scaled, /* the first: pass_simplify leaves it out */
+    rule_product_scaled, /* must be first: pass_simplify leaves it out for fp16 */
     rule_copy, rule_neutral, rule_cast, rule_sum_rounded, rule_neg, rule_reshape, rule_transpose,
     rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
     rule_matmul_batch_sum, rule_slice, rule_conv_positions, rule_expand_operand, rule_uniform,
     rule_tiles, rule_relu_pooled, NULL,
 };
 
-/* What is f32 yet may become f16. */
+/* For fp16 without rule_product_scaled, as values that are f32 now may become f16. */
 bool pass_simplify(Graph *g, PassCtx *cx)
 {
     bool fp16 = precision_half(cx->opt->precision) == DT_F16;

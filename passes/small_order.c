@@ -1,20 +1,20 @@
-/* small_order.c -- small copies of parameters at the start of the step, small updates at its end, by size,
- * and those of running statistics together.
+/* small_order.c -- moves small casts of parameters to the start of the step, small updates to its end, each
+ * by size, and puts updates of running statistics together.
  *
- * The updates of a network's biases and norms, and biases in 16 bits, are many calls of few kernels, which a
- * GPU runs as one launch where they stand together (codegen/cuda_batch.c).  The copies live from the start,
- * gradients until the end: a little of all.  Running statistics, each updated by a kernel of some nodes,
- * follow one another before the first parameter does; not in micro-batches, each of which updates them. */
+ * The updates of a network's biases and norms, and casts of biases to 16 bits, are many calls of few kernels,
+ * which a GPU runs as one launch if they stand together (codegen/cuda_batch.c).  The casts live from the
+ * start and the gradients until the end, which takes few bytes.  The kernels that update running statistics
+ * are put in front of the first update of a parameter; not with micro-batches, each of which updates them. */
 #include "instance.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { LITTLE = 256 }; /* of the bytes of all copies, of all that is updated, one part */
+enum { LITTLE = 256 }; /* at most 1 / LITTLE of the bytes of all casts, of all updates, moves */
 
 typedef enum { STAYS, FIRST, LAST } Place;
 
 typedef struct {
-    uint32_t at; /* in the order */
+    uint32_t at; /* position in the order */
     int64_t bytes;
 } Small;
 
@@ -48,7 +48,8 @@ static int by_bytes(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* The smallest that belong there: moves[k] of those at k in the order.  Returns their number. */
+/* Lists the smallest nodes that belong `where` in u, and sets moves[k] for their positions k.  Returns their
+ * number. */
 static uint32_t find_small(const Graph *g, Place where, Small *u, bool *moves)
 {
     uint32_t n = 0, small = 0;
@@ -70,13 +71,13 @@ static uint32_t find_small(const Graph *g, Place where, Small *u, bool *moves)
 
 /* ---- running statistics ------------------------------------------------------------------------ */
 
-/* A kernel whose results nobody reads in this step. */
+/* A kernel whose results nothing reads in this step. */
 typedef struct {
-    uint32_t at, n; /* nodes in the order */
+    uint32_t at, n; /* position of its first node in the order, number of nodes */
     int64_t bytes;
 } Statistic;
 
-/* Per value: a node of another kernel reads it, or it is a result of the step. */
+/* Per value: a node of another kernel reads it, or it is an output of the step. */
 static bool *read_elsewhere(const Graph *g, Arena *tmp)
 {
     bool *read = NEW(tmp, bool, g->nvals + 1);
@@ -122,8 +123,8 @@ static int by_kernel(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Those before place `end`, sorted so that like ones stand together: moves[k] of their nodes.  Returns their
- * number; s has room for one per node. */
+/* Lists the statistics' kernels before position `end` in s, sorted so that like ones stand together, and sets
+ * moves[k] for the positions of their nodes.  Returns their number; s has room for one per node. */
 static uint32_t find_statistics(const Graph *g, uint32_t end, Statistic *s, bool *moves, Arena *tmp)
 {
     const bool *read = read_elsewhere(g, tmp);
@@ -145,7 +146,8 @@ static uint32_t find_statistics(const Graph *g, uint32_t end, Statistic *s, bool
     return n;
 }
 
-/* The nodes [from, to) of an order that stay, behind those of g's that are there. */
+/* Appends those of the nodes [from, to) of the old order that do not move to the first `kept` nodes of g's
+ * order; returns the new number. */
 static uint32_t append(Graph *g, uint32_t kept, const NodeId *old, const bool *moves, uint32_t from,
                        uint32_t to)
 {

@@ -1,15 +1,15 @@
 /* split.c -- which weight gradients are computed in blocks, with what is around them (ir/split.c).
  *
- * Rules of shapes and the device, so that every budget computes the same:
+ * Shapes and the device decide, so that every budget computes the same:
  *
  *   sum    a factor of DeviceInfo.factor_bytes or more that pass inline recomputes (or that has a window's
- *          layouts to rearrange) comes in blocks of rows, with its prologue.  A block is BLOCK_FACTORS times
- *          that of both factors, or twice what the product writes if that is more: each further block
- *          writes it anew.  A single block that the cache does not hold is none.  Pooling's gradient adds
- *          nothing up, and its blocks are as small as they may be, of images.
+ *          layouts to rearrange) is computed in blocks of rows, with its prologue.  A block has BLOCK_FACTORS
+ *          times these bytes of both factors, or twice the product's result if that is more, as every block
+ *          writes the result anew.  A single block that the cache does not hold is not used.  Pooling's
+ *          gradient adds nothing up, and its blocks are as small as they may be, of images.
  *   rows   a gradient of DeviceInfo.update_bytes or more that goes into one update, directly or through
- *          pointwise operators, has them as its epilogue: it has no memory but for a block, which is half
- *          that size, or a sixteenth of the gradient if that is more.  Gradients that someone else reads,
+ *          pointwise operators, has them as its epilogue: only a block of it has memory, which is half
+ *          that size, or a sixteenth of the gradient if that is more.  Gradients that something else reads,
  *          such as those the user wants to see, stay whole. */
 #include "fuse.h"
 #include "instance.h"
@@ -17,9 +17,9 @@
 
 enum {
     BLOCK_FACTORS = 4,
-    ROW_UNIT = 16,   /* rows of a block: multiples keep every operand aligned */
-    MAX_BLOCKS = 16, /* of rows, about: threads meet twice for each */
-    MAX_MEMBERS = 8, /* of a product's epilogue */
+    ROW_UNIT = 16,   /* rows of a block are a multiple, which keeps every operand aligned */
+    MAX_BLOCKS = 16, /* about the most blocks of rows: threads meet twice for each */
+    MAX_MEMBERS = 8, /* most members of a product's epilogue */
 };
 
 int64_t factor_bytes(const StepOptions *o)
@@ -46,7 +46,8 @@ static void set_live(const SplitPass *x, const NodeId *id, uint32_t n, bool resu
             x->live[graph_root(g, g->nodes[id[i].i].in[k]).i] = false;
 }
 
-/* Bytes of the buffers, if these nodes are a loop; else < 0.  What none of them reads is read behind it. */
+/* Bytes of the buffers of a loop of these nodes; < 0: they are no loop.  Results that none of them reads are
+ * results of the loop. */
 static int64_t loop_bytes(const SplitPass *x, const NodeId *id, uint32_t n)
 {
     Arena a = {0};
@@ -68,7 +69,7 @@ static void make_group(Graph *g, const NodeId *id, uint32_t n)
 
 /* ---- sums: blocks of the factors' rows ---------------------------------------------------------------- */
 
-/* All of them if that is one block. */
+/* Rows of a block; all rows if there is one block only. */
 static int64_t factor_rows(const SplitPass *x, const Node *n, SplitBy by)
 {
     const Graph *g = x->g;
@@ -82,7 +83,7 @@ static int64_t factor_rows(const SplitPass *x, const Node *n, SplitBy by)
     return blocks > 1 ? (rows + blocks - 1) / blocks : rows;
 }
 
-/* A window of one position has no layouts to rearrange. */
+/* Is n a gradient of a convolution's weights with a window of several positions, which rearranges layouts? */
 static bool has_window(const Node *n, const Type *w)
 {
     bool window = false;
@@ -91,15 +92,16 @@ static bool has_window(const Node *n, const Type *w)
     return window;
 }
 
-/* One block that does not is as slow to make as the factor, which remat can make again where there is no room
- * for it. */
+/* Do the buffers of a single block fit the cache?  Otherwise it is as slow to make as the whole factor, which
+ * remat can make again if there is no room for it. */
 static bool stays_in_cache(const SplitPass *x, int64_t bytes)
 {
     int64_t cache = step_device(x->opt)->cache;
     return cache <= 0 || bytes <= cache;
 }
 
-/* The product, the last of made + 1 nodes, in blocks with those in front of it, if they are a loop. */
+/* Splits the product, the last of made + 1 nodes, into blocks with the nodes in front of it, if they are a
+ * loop; false: it stays whole. */
 static bool split_factors(const SplitPass *x, const NodeId *id, uint32_t made)
 {
     Node *n = &x->g->nodes[id[made].i];
@@ -116,7 +118,7 @@ static bool split_factors(const SplitPass *x, const NodeId *id, uint32_t made)
     return false;
 }
 
-/* How many nodes at the end of order were made for n. */
+/* The number of nodes at the end of the order that pass inline made for n. */
 static uint32_t made_for(const Graph *g, const Node *n, uint32_t first)
 {
     uint32_t made = 0;
@@ -128,7 +130,7 @@ static uint32_t made_for(const Graph *g, const Node *n, uint32_t first)
     return made;
 }
 
-/* Its factors come from memory after all. */
+/* Makes the product read its stored factors. */
 static void store_factors(Graph *g, StepInfo *info, NodeId product)
 {
     for (uint32_t i = info->nfactor; i-- > 0;) {
@@ -180,9 +182,9 @@ typedef struct {
     const Node *update;
     NodeId product, member[MAX_MEMBERS]; /* members: the pointwise ones and the update */
     int n;
-    bool full;        /* there are more */
-    NodeId *in_front; /* per node id: what is to run right before it, {0}: as it is */
-    bool *moves;      /* per node id: it is in front of another */
+    bool full;        /* there are more members than fit */
+    NodeId *in_front; /* per node id: the node to move right in front of it, {0}: none */
+    bool *moves;      /* per node id: it moves in front of another */
 } Epilogue;
 
 static bool reads(const Node *n, Val v)
@@ -193,7 +195,7 @@ static bool reads(const Node *n, Val v)
     return false;
 }
 
-/* Can the node run as late as the update?  Only the update's own states may be read. */
+/* Can the node run as late as the update?  It may read no states; own: only those that the update reads. */
 static bool may_wait(const Epilogue *e, const Node *n, bool own)
 {
     const Graph *g = e->x->g;
@@ -216,7 +218,7 @@ static bool is_product(const Epilogue *e, const Node *n)
         return false;
     for (int i = 0; i < 2; i++)
         read += type_bytes(val_type(g, n->in[i]));
-    return n->op == OP_matmul || 4 * read <= bytes; /* every block rearranges those */
+    return n->op == OP_matmul || 4 * read <= bytes; /* a convolution's block rearranges its operands */
 }
 
 static bool is_elementwise(const Epilogue *e, const Node *n)
@@ -226,7 +228,8 @@ static bool is_elementwise(const Epilogue *e, const Node *n)
            may_wait(e, n, true);
 }
 
-/* v and what it is computed from, as far as nobody else reads it; behind what they read. */
+/* Collects the product and the pointwise operators that v is computed from, as far as nothing else reads
+ * their results, in order. */
 static void collect(Epilogue *e, Val v)
 {
     const Graph *g = e->x->g;
@@ -253,7 +256,7 @@ static int64_t rows_of_block(const Epilogue *e, const Type *y)
     return rows > ROW_UNIT ? rows : ROW_UNIT;
 }
 
-/* The product and the pointwise operators are to run right in front of the update. */
+/* Has the product and the pointwise operators moved right in front of the update, by reorder(). */
 static void gather(Epilogue *e)
 {
     NodeId last = e->product;
@@ -336,7 +339,8 @@ bool pass_split(Graph *g, PassCtx *cx)
 
 /* ---- the step that keeps everything ------------------------------------------------------------------- */
 
-/* The product alone, whole.  Operands may be shared with the graph that this one was copied from. */
+/* Makes the product whole and a step of its own.  Its array of operands may be shared with the graph that
+ * this one was copied from. */
 static void make_whole(Graph *g, const StepInfo *info, NodeId product)
 {
     Node *n = &g->nodes[product.i];
@@ -370,7 +374,7 @@ bool graph_join_blocks(Graph *g, const StepInfo *info, StepCost *cost, Arena *tm
             }
         bool prologue = split == 1 && factor[product.i];
         bool epilogue = split == 1 && product.i == id->i && members > 1;
-        bool joined = prologue || epilogue; /* the loss's head is no weight's gradient alone */
+        bool joined = prologue || epilogue; /* the loss's head, which has several splits, stays */
         if (joined && cost) {
             cost[product.i] = cost[id->i];
             cost[product.i].c[0].scratch -= loop_bytes(&x, id, members);

@@ -5,36 +5,36 @@
  *
  * where f is a chain of pointwise operators, such as a bias, a scale, or a cap by tanh, and the loss may
  * be in single precision and the products in half.
- * Rows do not see each other, and the cotangent of the loss does not depend on the loss, so a block of
- * rows can do all of this before the next one begins: logits and their gradient never exist beyond a
- * block, and nothing is computed twice.  A rule of shapes and the device: every budget computes the same.
- * Logits that someone else reads, such as a requested output, stay whole. */
+ * Rows are independent, and the cotangent of the loss does not depend on the loss, so a block of rows
+ * can do all of this before the next one begins: of logits and their gradient only one block exists at a
+ * time, and nothing is computed twice.  Shapes and the device decide, so every budget computes the same.
+ * Logits that something else reads, such as a requested output, stay whole. */
 #include "../ir/attrs.h"
 #include "../ir/integer.h"
 #include "rewrite.h"
 
-enum { DX, DW, SUMS, ENDS }; /* what is left of the gradient of logits */
+enum { DX, DW, SUMS, ENDS }; /* results of the head that are computed from the gradient of logits */
 enum {
-    ROW_UNIT = 16,    /* blocks are multiples */
-    COLUMN_UNIT = 16, /* bytes of a row, that products on a GPU's tensor cores read it together */
-    FEW_ROWS = 256,   /* of which such products are not worth the copies of weights and their gradient */
-    MAX_MEMBERS = 32  /* operators between the products */
+    ROW_UNIT = 16,    /* rows of a block are a multiple */
+    COLUMN_UNIT = 16, /* bytes of a row are a multiple for fast products on a GPU's tensor cores */
+    FEW_ROWS = 256,   /* fewer rows do not pay for padded copies of weights and their gradient */
+    MAX_MEMBERS = 32  /* most operators between the products */
 };
 
 typedef struct {
     Graph *g;
     NodeId logits, loss;
-    NodeId end[ENDS];  /* {0}: nothing before the head trains, not its weights, or there is no bias */
+    NodeId end[ENDS];  /* {0}: nothing before the head trains, or its weights do not, or there is no bias */
     bool weight_first; /* dw = x' dlogits, not dlogits' x */
-    NodeId member[MAX_MEMBERS]; /* what stands between the products, as scheduled, with loss and gradient */
+    NodeId member[MAX_MEMBERS]; /* nodes between the products in order, with loss and its gradient */
     int n;
-    bool *inside; /* per value: a member's, with a row of it for each row of the logits */
-    bool *below;  /* per value: depends on one of those */
-    bool finite;  /* members make finite numbers of zeros, so that there can be classes of zeros */
-    int64_t rows, classes; /* of the logits */
-    int64_t asked;  /* rows of a block; 0: as the rule says */
-    const DeviceInfo *device; /* the rule: smaller logits stay whole, and fewer rows in a block would
-                               * read weights and their gradient too often */
+    bool *inside; /* per value: a member makes it, with a row for each row of the logits */
+    bool *below;  /* per value: it depends on the logits */
+    bool finite;  /* members make finite numbers of zeros, so that classes can be padded with zeros */
+    int64_t rows, classes; /* extents of the logits */
+    int64_t asked;  /* rows of a block that were asked for; 0: by the device's rule */
+    const DeviceInfo *device; /* its rule: smaller logits stay whole, as blocks of fewer rows would read
+                               * weights and their gradient too often */
 } Head;
 
 static const Node *at(const Head *h, NodeId id) { return &h->g->nodes[id.i]; }
@@ -43,8 +43,8 @@ static bool same(NodeId a, NodeId b) { return a.i == b.i; }
 
 /* ---- finding it ----------------------------------------------------------------------------- */
 
-/* On a GPU, where a product with rows that are no multiples of COLUMN_UNIT takes several times as long,
- * multiples of so many elements. */
+/* Elements that the padded number of classes is a multiple of: on a GPU, a product whose rows are no
+ * multiples of COLUMN_UNIT bytes takes several times as long. */
 static int64_t unit(const Head *h)
 {
     const Node *n = at(h, h->logits);
@@ -53,10 +53,10 @@ static int64_t unit(const Head *h)
     return h->device->capability && rounds && h->rows >= FEW_ROWS ? COLUMN_UNIT / dtype_size[dt] : 1;
 }
 
-/* Classes that there should be, those behind being of zeros. */
+/* The number of classes padded with zeros. */
 static int64_t columns(const Head *h) { return h->finite ? round_up(h->classes, unit(h)) : h->classes; }
 
-/* Large, and larger than the gradient of the weights, which has to be whole where it accumulates. */
+/* Are the logits worth splitting: large, and larger than the weights' gradient, which accumulates whole? */
 static bool worth(const Head *h)
 {
     int64_t bytes = type_bytes(val_type(h->g, at(h, h->logits)->out[0]));
@@ -66,14 +66,14 @@ static bool worth(const Head *h)
     return bytes >= h->device->head_bytes && h->rows >= 2 * h->device->head_rows && bytes > gradient;
 }
 
-/* Rows of all classes. */
+/* Has v a row of all classes for each row of the logits? */
 static bool is_whole(const Head *h, Val v)
 {
     const Type *t = val_type(h->g, v);
     return t->rank > 1 && t->dim[t->rank - 1] == h->classes && type_count(t) == h->rows * h->classes;
 }
 
-/* A number, or one for each class. */
+/* Is v one number, or one number per class? */
 static bool is_of_row(const Head *h, Val v)
 {
     const Type *t = val_type(h->g, v);
@@ -86,7 +86,7 @@ static bool is_elementwise(const Node *n)
     return n->op == OP_reshape || ((traits & OPT_POINTWISE) && !(traits & OPT_RANDOM));
 }
 
-/* A finite number of zeros and of what is added for classes that there are not. */
+/* Does n make finite numbers for padded classes, whose operands are zeros? */
 static bool stays_finite(const Graph *g, const Node *n)
 {
     switch (n->op) {
@@ -107,7 +107,7 @@ static bool add_member(Head *h, NodeId id, Val out)
     return true;
 }
 
-/* Those that read what is inside: a member of the chain, */
+/* A reader of a value inside is one of these: a member of the chain, */
 static bool joins(Head *h, NodeId id)
 {
     const Node *n = at(h, id);
@@ -128,7 +128,7 @@ static bool joins_loss(Head *h, NodeId id)
     return add_member(h, id, n->out[bwd ? 0 : 1]);
 }
 
-/* dx = dlogits .. or dw = dlogits' x or x' dlogits, */
+/* a product dx = dlogits .. or dw = dlogits' x or x' dlogits, */
 static bool ends_in_product(Head *h, NodeId id)
 {
     const Node *n = at(h, id);
@@ -146,7 +146,7 @@ static bool ends_in_product(Head *h, NodeId id)
     return true;
 }
 
-/* or sums of all rows. */
+/* or sums over all rows. */
 static bool ends_in_sums(Head *h, NodeId id)
 {
     const Node *n = at(h, id);
@@ -181,7 +181,7 @@ static bool follow(Head *h, NodeId id)
     return ok;
 }
 
-/* The product behind pointwise operators. */
+/* The product that v is computed from by pointwise operators only; {0}: there is none. */
 static NodeId product_behind(const Head *h, Val v)
 {
     for (const Node *n; (n = graph_def(h->g, v)) && n->op != OP_matmul;) {
@@ -222,7 +222,7 @@ static bool find(Head *h, Arena *tmp)
 
 /* ---- building it ---------------------------------------------------------------------------- */
 
-/* Rows of a block; blocks are of about equal size. */
+/* Rows of a block; blocks have about equal size. */
 static int64_t block_rows(const Head *h)
 {
     int64_t count = worth(h) ? h->rows / h->device->head_rows : 1;
@@ -238,14 +238,14 @@ static void set_split(const Head *h, Val made, SplitBy by)
         n->split = (Split){by, block_rows(h)};
 }
 
-/* The second factor of a product, with all columns: of its result, or terms of its sums. */
+/* The second factor of a product with its classes padded: columns of the result, or terms of its sums. */
 static Val with_classes(const Head *h, NodeId product, bool as_columns)
 {
     const Node *n = at(h, product);
     return build_pad(h->g, n->in[1], as_columns != (((const MatmulAttrs *)n->attr)->tb != 0), columns(h));
 }
 
-/* What a member reads from outside, with as many rows or columns as the others have. */
+/* Operand i of a member, which comes from outside, in one dimension; padded if it is one number per class. */
 static Val outside(const Head *h, const Node *n, int i)
 {
     bool loss = n->op == OP_cross_entropy, bwd = n->op == OP_cross_entropy_bwd;
@@ -265,14 +265,14 @@ static void build_outside(const Head *h, Val *as)
     }
 }
 
-/* On rows of all columns, whatever the member's shape was. */
+/* Builds a member on rows of all columns, whatever its shape was. */
 static void build_member(const Head *h, NodeId id, Val *as)
 {
     enum { MAX_IN = 5 };
     Node n = *at(h, id);
     Val in[MAX_IN] = {{0}}, out[MAX_OUT] = {{0}};
     CrossEntropyAttrs of;
-    bool bwd = as[at(h, h->loss)->out[1].i].i != 0; /* what is named after the node in front of the loss */
+    bool bwd = as[at(h, h->loss)->out[1].i].i != 0; /* results have their node's name only up to the loss */
     for (int i = 0; i < n.nin; i++)
         in[i] = as[n.in[i].i];
     if (n.op == OP_cross_entropy || n.op == OP_cross_entropy_bwd) {
@@ -289,7 +289,7 @@ static void build_member(const Head *h, NodeId id, Val *as)
         as[n.out[i].i] = out[i];
 }
 
-/* What is summed over rows: where it is cast from 16 bits for that, those. */
+/* The value that is summed over rows; if it is a cast from 16 bits, the cast's operand. */
 static Val summed(const Head *h)
 {
     Val v = at(h, h->end[SUMS])->in[0];
@@ -298,14 +298,14 @@ static Val summed(const Head *h)
     return widened ? n->in[0] : v;
 }
 
-/* In the type and shape of what it takes the place of. */
+/* v in the type and shape of old, which it replaces. */
 static Val as_was(Graph *g, Val old, Val v)
 {
     Type t = *val_type(g, old);
     return build_reshape(g, build_cast(g, v, t.dt), t.rank, t.dim);
 }
 
-/* On rows of all columns. */
+/* Builds dx, dw or the sums (i) from rows of all columns. */
 static Val build_end(const Head *h, int i, const Val *as, Val x, Val w, Val ones)
 {
     Node n = *at(h, h->end[i]);
@@ -321,7 +321,7 @@ static Val build_end(const Head *h, int i, const Val *as, Val x, Val w, Val ones
     return build(h->g, OP_matmul, NULL, 2, (Val[]){ones, v}, &sums);
 }
 
-/* They as one group, behind what it reads; what takes the place of its results. */
+/* Builds the head as one group, behind the values it reads; sets subst for the values that it replaces. */
 static void build_head(const Head *h, Val *subst, Arena *tmp)
 {
     Graph *g = h->g;
@@ -361,9 +361,9 @@ static void build_head(const Head *h, Val *subst, Arena *tmp)
 
 typedef struct {
     Graph *g;
-    uint32_t nodes; /* older than the head's */
-    bool *done;     /* by node */
-    Val *subst;     /* by value, as of rewrite_as() */
+    uint32_t nodes; /* nodes below this id are older than the head's */
+    bool *done;     /* per node: it is in the order, or left out */
+    Val *subst;     /* per value, as of rewrite_as() */
 } Move;
 
 static void append(Move *m, NodeId id)
@@ -382,7 +382,7 @@ static void append(Move *m, NodeId id)
     graph_schedule(g, id);
 }
 
-/* What n reads and the head does not make. */
+/* Appends to the order the nodes that node id needs and the head does not make. */
 static void append_read(Move *m, const Head *h, NodeId id)
 {
     const Node *n = at(h, id);
@@ -393,7 +393,7 @@ static void append_read(Move *m, const Head *h, NodeId id)
     }
 }
 
-/* They stand where the loss stood, behind what they read. */
+/* Replaces the nodes by the head, at the loss's place in the order, behind the nodes that it needs. */
 static void replace(const Head *h, StepInfo *info, Arena *tmp)
 {
     Graph *g = h->g;

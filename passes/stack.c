@@ -1,36 +1,36 @@
-/* stack.c -- sums of products as products of stacked factors: A1' B1 + A2' B2 + ... = [A1; A2; ...]' [B1; B2;
- * ...].
+/* stack.c -- sums of products become products of stacked factors: A1' B1 + A2' B2 + ... = [A1; A2; ...]'
+ * [B1; B2; ...].
  *
  * A weight that is read in every time step has such a gradient.  Its terms are small products, each of which
  * reads and writes the whole sum; stacked they are one large product that writes it once.  The factors then
- * live until the last of them is there.  Where some are stacked already, such as the gradients of a recurrent
- * layer's gates, a segment of time each, for the gradient of what it read, those stacks are the factors: the
- * product of one is added to that of the one before, in its place. */
+ * live until the last of them is made.  Factors may be stacked already, as gradients of a recurrent layer's
+ * gates are, per segment of time, for the gradient of the layer's input; then these stacks are the factors,
+ * and each product is added to the one before, in its place. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
 #include <string.h>
 
-enum { LEAST = 4 }; /* terms that are worth it */
+enum { LEAST = 4 }; /* fewest terms worth stacking */
 
-/* A' B */
+/* A term A' B of a sum. */
 typedef struct {
     Val left, right;
-    bool open; /* in no product yet */
+    bool open; /* it is in no stacked product yet */
 } Term;
 
 typedef struct {
     const Graph *g;
     const uint32_t *uses; /* per value */
-    Val *open;            /* still to be looked at, the next one last */
-    Term *term;           /* in order */
-    Val *rest;            /* terms that are no such products */
+    Val *open;            /* operands of the sum still to visit, a stack */
+    Term *term;           /* the terms that are such products, in order */
+    Val *rest;            /* the other terms */
     uint32_t n, nrest;
     DType dt;        /* of the terms' factors */
     bool tf32;
-    uint32_t nvals;  /* of what follows */
-    NodeId *stack;   /* per value: a concatenation of rows that reads it in some shape, {0} = none */
-    uint32_t *place; /* and its place there */
-    Term **from;     /* per place: the term */
+    uint32_t nvals;  /* entries of stack and place */
+    NodeId *stack;   /* per value: the last concatenation of rows that reads it in some shape, {0} = none */
+    uint32_t *place; /* per value: which operand of that it is */
+    Term **from;     /* the terms to stack, in order */
 } Terms;
 
 static bool is_sum(const Terms *t, Val v)
@@ -40,7 +40,7 @@ static bool is_sum(const Terms *t, Val v)
            type_equal(val_type(t->g, n->in[0]), val_type(t->g, n->in[1]));
 }
 
-/* A' B, whose factors are no larger than it is: to add it up moves more than to read them. */
+/* Is v = A' B with factors no larger than itself, so that adding it up moves more bytes than reading them? */
 static bool is_product(const Terms *t, Val v)
 {
     const Node *n = graph_def(t->g, v);
@@ -59,7 +59,7 @@ static bool is_small(const Terms *t, const Term *x)
     return a->dim[1] * b->dim[1] > 2 * a->dim[0] * (a->dim[1] + b->dim[1]);
 }
 
-/* The terms of the sum that the node ends, in order. */
+/* Collects the terms of the sum that the node ends, in order. */
 static void collect(Terms *t, const Node *end)
 {
     uint32_t n = 0;
@@ -82,9 +82,9 @@ static void collect(Terms *t, const Node *end)
     }
 }
 
-/* ---- stacks that are there ------------------------------------------------------------------- */
+/* ---- existing stacks ------------------------------------------------------------------------- */
 
-/* What has the same elements in the shape in which they were made; {0}: in this pass. */
+/* The value that v is a reshape of, in the shape in which it was made; {0}: this pass made it. */
 static Val unshaped(const Terms *t, Val v)
 {
     for (const Node *n = graph_def(t->g, v); n && n->op == OP_reshape; n = graph_def(t->g, v))
@@ -92,7 +92,7 @@ static Val unshaped(const Terms *t, Val v)
     return v.i < t->nvals ? v : none();
 }
 
-/* Do the elements of its operands lie one behind the other in its result? */
+/* Is n a concatenation in whose result the elements of its operands lie one behind the other? */
 static bool stacks_rows(const Graph *g, const Node *n)
 {
     bool is = n->op == OP_concat;
@@ -106,7 +106,7 @@ static void note_stack(Terms *t, NodeId id)
     const Node *n = &t->g->nodes[id.i];
     for (int i = 0; stacks_rows(t->g, n) && i < n->nin; i++) {
         Val v = unshaped(t, n->in[i]);
-        t->stack[v.i] = id; /* the last there is */
+        t->stack[v.i] = id; /* the last one counts */
         t->place[v.i] = (uint32_t)i;
     }
     t->stack[0].i = 0;
@@ -114,8 +114,8 @@ static void note_stack(Terms *t, NodeId id)
 
 static Val factor(const Term *x, bool right) { return right ? x->right : x->left; }
 
-/* How many terms v's stack stacks, which are in its order then, one for each of its rows with that as this
- * factor; 0: it is no stack of some of these. */
+/* The number of terms whose left or right factors are exactly the operands of the stack that v is in; these
+ * terms are then in t->from, in its order.  0: there is no such stack. */
 static uint32_t follow_stack(const Terms *t, Val v, bool right)
 {
     NodeId id = t->stack[unshaped(t, v).i];
@@ -135,7 +135,7 @@ static uint32_t follow_stack(const Terms *t, Val v, bool right)
 
 /* ---- the rewrite ------------------------------------------------------------------------------- */
 
-/* The factors of from's first n terms, of which stack is what is there already. */
+/* The stacked left or right factors of from's first n terms; stack: that value if it exists already. */
 static Val stack_rows(Graph *g, const Terms *t, uint32_t n, bool right, Val stack, Arena *tmp)
 {
     int64_t cols = val_type(g, factor(t->from[0], right))->dim[1];
@@ -147,7 +147,7 @@ static Val stack_rows(Graph *g, const Terms *t, uint32_t n, bool right, Val stac
     return build_concat_many(g, (int)n, all, 0);
 }
 
-/* A' B and the sum so far, {0}: there is none; it is rounded as a whole. */
+/* sum + A' B, in the type of its sums; sum {0}: there is none yet. */
 static Val add_product(Graph *g, const Terms *t, Val sum, Val a, Val b)
 {
     MatmulAttrs at = {.ta = true, .tf32 = t->tf32};
@@ -155,7 +155,7 @@ static Val add_product(Graph *g, const Terms *t, Val sum, Val a, Val b)
     return build(g, sum.i ? OP_matmul_add : OP_matmul, NULL, sum.i ? 3 : 2, (Val[]){a, b, sum}, &at);
 }
 
-/* And the product of from's first n terms. */
+/* Adds the product of the stacked factors of from's first n terms to the sum. */
 static Val add_stacked(Graph *g, const Terms *t, uint32_t n, const Val *stack, Val sum, Arena *tmp)
 {
     Val factors[2];
@@ -166,7 +166,8 @@ static Val add_stacked(Graph *g, const Terms *t, uint32_t n, const Val *stack, V
     return add_product(g, t, sum, factors[0], factors[1]);
 }
 
-/* In the place of that sum: what is stacked already, what is small as a stack of its own, and the rest. */
+/* The value that replaces the sum: products of existing stacks, of one stack of the small terms, and the
+ * rest. */
 static Val stacked(Graph *g, const Terms *t, DType dt, Arena *tmp)
 {
     Val sum = none();
@@ -192,7 +193,7 @@ static Val stacked(Graph *g, const Terms *t, DType dt, Arena *tmp)
     return sum;
 }
 
-/* Per value: does one addition read it, and is it a term there? */
+/* Per value: it is an addition that only a further addition of the same type reads. */
 static bool *find_inner(const Graph *g, const Terms *t, Arena *tmp)
 {
     bool *inner = NEW(tmp, bool, g->nvals);
@@ -205,7 +206,7 @@ static bool *find_inner(const Graph *g, const Terms *t, Arena *tmp)
     return inner;
 }
 
-/* Then its terms are in t. */
+/* Does n end a sum with enough products?  Then its terms are in t. */
 static bool ends_sum(Terms *t, const bool *inner, const Node *n)
 {
     if (n->op != OP_add || inner[n->out[0].i] ||

@@ -1,8 +1,8 @@
-/* timeline.c -- the bytes of a plan over its step: who has them when, and how many there are of each kind.
+/* timeline.c -- the bytes of a plan over its steps: which value holds them when, and how many of each kind.
  *
- * All is read off the plan: a computed value has its bytes from the step that makes it to the last that reads
- * it, sources have theirs always, a workspace for its step.  A result that takes over the bytes of an operand
- * has them from its own step on, so that every byte is counted once. */
+ * All follows from the plan: a computed value holds its bytes from the step that makes it to the last that
+ * reads it, a source always, a workspace during its step.  A result that takes over the bytes of an operand
+ * holds them from its own step on, so that every byte is counted once. */
 #include "instance.h"
 #include "ir/program.h"
 #include <stdlib.h>
@@ -13,13 +13,13 @@ typedef struct {
     const Command *c;     /* per step */
     const Lifetime *life; /* per value */
     const MemKind *kind;  /* per value */
-    uint32_t *end;        /* per value: the step from which on its bytes are another's */
+    uint32_t *end;        /* per value: the step from which on it no longer holds its bytes */
     bool *updates;        /* per value: it is written over the state that it updates */
     Life *out;
     uint32_t n;
 } Lives;
 
-/* Results that lie where an operand lay which is not read again. */
+/* Ends the lives of operands whose bytes a result of step s takes over. */
 static void find_heirs(Lives *l, uint32_t s)
 {
     const Plan *p = l->p;
@@ -121,7 +121,7 @@ MemCurve lives_curve(const Plan *p, const Life *life, uint32_t n, Arena *a)
     MemCurve c = {.n = p->nstep,
                   .held = arena_alloc(a, p->nstep + 1, sizeof *c.held),
                   .host = NEW(a, int64_t, p->nstep + 1)};
-    for (const Life *l = life; l < life + n; l++) { /* changes at first */
+    for (const Life *l = life; l < life + n; l++) { /* changes first, summed below */
         bool host = l->space == SPACE_HOST;
         *(host ? &c.host[l->first] : &c.held[l->first][l->kind]) += l->bytes;
         *(host ? &c.host[l->end] : &c.held[l->end][l->kind]) -= l->bytes;
@@ -174,7 +174,7 @@ MemCurve plan_curve(const Plan *p, const StepInfo *info, Arena *a)
     const StepTime *t = plan_clock(p, &tmp);
     int64_t now = 0, all = 0;
     c.ns = NEW(a, int64_t, p->nstep + 1);
-    for (uint32_t s = 0; s < p->nstep; s++) { /* copies take place beside the kernel before them */
+    for (uint32_t s = 0; s < p->nstep; s++) { /* a copy is shown where the kernel before it ends */
         bool kernel = t[s].lane == LANE_COMPUTE;
         c.ns[s] = kernel ? t[s].begin : now;
         now = kernel ? t[s].end : now;

@@ -9,7 +9,7 @@
 
 const char *const optim_name[] = {"adamw", "adam", "lion", "adafactor", "sgd", "momentum", "none", NULL};
 
-/* Lion's are of its paper, the others PyTorch's. */
+/* Lion's numbers are from its paper, the others PyTorch's defaults. */
 const OptimNumbers optim_default[] = {
     [OPTIM_ADAMW] = {{1e-3, NAN, 0.9, 0.999, 1e-8, 0.01}},
     [OPTIM_ADAM] = {{1e-3, NAN, 0.9, 0.999, 1e-8, 0}},
@@ -151,7 +151,7 @@ static bool update_sgd(Graph *g, const StepOptions *o, Trained *t, const UpdateS
 
 /* ---- Adafactor ------------------------------------------------------------------------------------ */
 
-/* The state becomes its mean with `now`, as it is returned, if the step is made. */
+/* The moving mean of the state and `now`; it becomes the state if the step is made. */
 static Val moving_mean(Graph *g, Val state, Val now, const UpdateScalars *s)
 {
     Val next = build2(g, OP_add, state, build2(g, OP_mul, build2(g, OP_sub, now, state), s->mix));
@@ -164,7 +164,7 @@ static Val over(Graph *g, Val v, double n)
     return build2(g, OP_div, v, build_scalar(g, val_type(g, v)->dt, n));
 }
 
-/* That of the squares along one axis, which stays with extent 1. */
+/* The moving mean of the squares along one axis, which stays with extent 1: state k of t. */
 static Val moving_squares(Graph *g, Trained *t, int k, Val squares, int axis, const UpdateScalars *s)
 {
     Type shape = *val_type(g, t->param);

@@ -4,28 +4,28 @@
 #include "../ir/attrs.h"
 #include "passes.h"
 
-/* What all updates have in common; {0}: not asked for. */
+/* Values that all updates have in common; {0}: not needed. */
 typedef struct {
-    Val scale; /* f64: to multiply gradients by */
+    Val scale; /* f64: factor of all gradients */
     Val apply; /* bool: are all gradients finite? */
     Val step;  /* i64: updates made, this one included */
 } UpdateCommon;
 
-/* Likewise, as the updates of parameters of one element type read it; {0}: the optimizer does not. */
+/* The scalars that updates of parameters of one element type read; {0}: the optimizer does not read it. */
 typedef struct {
     Val lr, scale, apply;
     Val bias1, bias2; /* 1 - beta^step */
     Val first;        /* bool: the first step */
     Val rate;         /* f64: min(lr, 1 / sqrt(step)) */
-    Val mix;          /* step^-0.8: of a square in the moving mean of squares */
+    Val mix;          /* step^-0.8: weight of the newest square in the moving mean of squares */
 } UpdateScalars;
 
 UpdateScalars update_scalars(Graph *g, const PassCtx *cx, const UpdateCommon *c, DType dt);
-/* Makes t->state, all 0 before the first step. */
+/* Appends the update of t->param; makes its states t->state, which are 0 before the first step. */
 bool update_build(Graph *g, const StepOptions *o, Trained *t, const UpdateScalars *s);
 /* A state named PARAM.suffix of the type's shape, in the type of its sums. */
 Val update_state(Graph *g, Val param, const char *suffix, const Type *t);
-/* The sum of the squares, in single precision at least; of rows first, which threads share. */
+/* The sum of the squares of v, in f32 at least; per row first, so that threads can share the rows. */
 Val update_squares(Graph *g, Val v);
 
 #endif

@@ -1,22 +1,22 @@
-/* zeros.c -- gradients that are zero by algebra: of a bias of keys, as softmax does not change with what all
- * scores of a row have in common, and of a bias in front of a norm, which takes the mean away.  Computed,
- * they are what rounding leaves, and an optimizer that divides it by its size (Adam) moves such a bias
+/* zeros.c -- sets gradients to zero that are zero by algebra: of a bias of keys, as softmax ignores what all
+ * scores of a row have in common, and of a bias in front of a norm, which subtracts the mean.  Computed,
+ * they are rounding errors, and an optimizer that divides them by their size (Adam) moves such a bias
  * by a whole step, in another direction on every device.  Operators know which sums of their results are
- * zero (OpDef.zero_sums); here they are followed to gradients of parameters. */
+ * zero (OpDef.zero_sums); here these are followed to gradients of parameters. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
 #include <string.h>
 
-enum { BIAS = 1 << 16, SUMS = 1 << 20, VISITS = 64 }; /* at most: elements, sums, operators looked at */
+enum { BIAS = 1 << 16, SUMS = 1 << 20, VISITS = 64 }; /* most elements, sums and operators that are visited */
 
 typedef struct {
     const Graph *g;
     Arena *tmp;
     int visits;
-    bool found; /* an operator that knows */
+    bool found; /* an operator with zero_sums was found */
 } Walk;
 
-/* Elements, without those dimensions. */
+/* The number of elements left when the dimensions in `axes` are summed up. */
 static int64_t left_of(const Type *t, uint32_t axes)
 {
     int64_t n = 1;
@@ -32,7 +32,8 @@ static bool *all_set(const Walk *w, int64_t n)
     return set;
 }
 
-/* The dimensions of x that reshaped are those of y in `axes`, less those that are mixed with others. */
+/* The dimensions of x that a reshape to y turns into those in `axes`; *mixed: those in `axes` that it mixes
+ * with others. */
 static uint32_t unshaped(const Type *x, const Type *y, uint32_t axes, uint32_t *mixed)
 {
     uint32_t to = *mixed = 0;
@@ -55,7 +56,8 @@ static uint32_t unshaped(const Type *x, const Type *y, uint32_t axes, uint32_t *
     return to;
 }
 
-/* Dimensions of what is transposed; false: those that are left change their order. */
+/* *to: the operand's dimensions that a transpose to y turns into those in `axes`; false: the others change
+ * their order. */
 static bool untransposed(const Type *y, const TransposeAttrs *at, uint32_t axes, uint32_t *to)
 {
     int64_t last = -1;
@@ -71,7 +73,7 @@ static bool untransposed(const Type *y, const TransposeAttrs *at, uint32_t axes,
     return true;
 }
 
-/* Dimensions of what is summed up, and those that the sum has summed up. */
+/* The dimensions of a reduction's operand x that are summed up: `axes` of the result, and its own axes. */
 static uint32_t unreduced(const Type *x, const ReduceAttrs *at, uint32_t axes)
 {
     uint32_t summed = axes_mask(&at->axes), to = summed;
@@ -92,10 +94,11 @@ static bool is_same_along(const Graph *g, Val v, const Type *y, uint32_t axes)
     return true;
 }
 
-/* As OpDef.zero_sums, of any value; false: nowhere. */
+/* OpDef.zero_sums for any value instead of an operator's result; false: no sum is known to be zero. */
 static bool zero_sums(Walk *w, Val v, uint32_t axes, bool *zero);
 
-/* Where sums over fewer dimensions are zero, for each index of the others. */
+/* Clears zero[] where sums over the axes without `others` are not zero for every index of the others; false:
+ * none is left. */
 static bool zero_without(Walk *w, Val v, uint32_t axes, uint32_t others, bool *zero)
 {
     const Type *t = val_type(w->g, v);
@@ -120,7 +123,7 @@ static bool zero_without(Walk *w, Val v, uint32_t axes, uint32_t others, bool *z
     return any;
 }
 
-/* A sum is zero where both are. */
+/* zero_sums of an addition: zero where the sums of both operands are. */
 static bool sum_zero(Walk *w, const Node *n, const Type *t, uint32_t axes, bool *zero)
 {
     int64_t count = left_of(t, axes);
@@ -134,7 +137,7 @@ static bool sum_zero(Walk *w, const Node *n, const Type *t, uint32_t axes, bool 
     return any;
 }
 
-/* Nothing is beside a slice's gradient. */
+/* zero_sums of a slice's gradient, which is zero outside the slice. */
 static bool slice_zero(Walk *w, const Node *n, const Type *t, uint32_t axes, bool *zero)
 {
     const SliceAttrs *at = n->attr;
@@ -204,7 +207,7 @@ static bool zero_sums(Walk *w, Val v, uint32_t axes, bool *zero)
     return zero_sums(w, n->in[0], axes, zero);
 }
 
-/* The gradient with zeros where it is zero by algebra; {0}: nowhere. */
+/* The gradient with constant zeros where it is zero by algebra; {0}: it is nowhere. */
 static Val with_zeros(Graph *g, Arena *tmp, Val v)
 {
     const Type *t = val_type(g, v);

@@ -26,10 +26,10 @@ enum {
     DEFAULT_MEGASTEPS = 4000,
     PASSES_PER_ROUND = 8,
     CLOCK_STEPS = 1 << 20,
-    FIRST_LIMIT = 1 << 22, /* steps of a search in the first round */
+    FIRST_LIMIT = 1 << 22, /* most steps of a search in the first round */
     MAX_ROUNDS = 32,
-    MERGE_STEPS = 256,     /* of making blocks, per buffer */
-    RESTARTS = 32,         /* searches of a turn, when each takes its time */
+    MERGE_STEPS = 256,     /* steps that making blocks takes, per buffer */
+    RESTARTS = 32,         /* searches in a turn, if each spends its limit */
     GOOD_ENOUGH = 200, /* within 1/200 of the bound only a small part of the */
     GOOD_EFFORT = 32,  /* effort, 1/32, is spent on getting closer */
 };
@@ -62,15 +62,15 @@ typedef struct Problem {
     int64_t unit, align, capacity;
     bool on_grid;     /* fixed buffers start and end on multiples of the alignment */
     PackBuffer *item; /* in units, without the empty buffers */
-    int32_t *buffer;  /* of item i */
+    int32_t *buffer;  /* per item: its index in buffers */
     int32_t items;
-    int64_t bound;       /* units */
-    int64_t bound_bytes; /* no arena is smaller */
+    int64_t bound;       /* lower bound of the arena in units */
+    int64_t bound_bytes; /* lower bound of the arena in bytes */
 
     int64_t *trial, *best; /* offsets of the items, units */
-    int64_t arena;         /* of best, bytes; INT64_MAX = none yet */
+    int64_t arena;         /* bytes of best's arena; INT64_MAX = none yet */
     PackBudget budget;
-    int64_t close_steps; /* what may be spent on an arena close to the bound */
+    int64_t close_steps; /* limit on steps once the arena is close to the bound */
 } Problem;
 
 static bool fail(char *err, const char *format, ...)
@@ -82,7 +82,7 @@ static bool fail(char *err, const char *format, ...)
     return false;
 }
 
-/* Sums of rounded sizes must stay inside int64_t. */
+/* Checks that sums of rounded sizes stay within int64_t. */
 static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, char *err)
 {
     int64_t room = INT64_MAX / 4;
@@ -102,7 +102,7 @@ static bool check_sizes(const PackBuffer *buffers, int32_t n, int64_t align, cha
     return true;
 }
 
-/* Fixed buffers must not overlap each other. */
+/* Checks that fixed buffers do not overlap. */
 static bool check_fixed(const PackBuffer *buffers, int32_t n, char *err)
 {
     PackBuffer *fixed = mem_new((size_t)n + 1, sizeof *fixed);
@@ -133,7 +133,7 @@ static void choose_unit(Problem *p)
         p->unit = p->align;
 }
 
-/* A fixed buffer off the grid blocks every unit it touches. */
+/* Fills the items, in units; a fixed buffer off the grid blocks every unit it touches. */
 static void fill_items(Problem *p)
 {
     for (int32_t i = 0; i < p->n; i++) {
@@ -147,9 +147,9 @@ static void fill_items(Problem *p)
     }
 }
 
-/* The units that live buffers own alone: a fixed buffer off the grid owns those it fills,
- * a free one all it touches. If at some step K units have an owner, the highest of them
- * holds a byte at (K - 1) * unit or above. */
+/* Finds a lower bound of the arena by counting units that live buffers own alone: a fixed buffer
+ * off the grid owns those it fills, a free one all it touches. If at some step K units have an
+ * owner, the highest of them holds a byte at (K - 1) * unit or above. */
 static void find_bound(Problem *p)
 {
     PackBuffer *owned = mem_new((size_t)p->items + 1, sizeof *owned);
@@ -211,7 +211,7 @@ static void keep_better(Problem *p)
     }
 }
 
-/* The capacity while it is not known to be too small; 0: minimise. */
+/* The capacity in bytes while it is not known to be too small; 0: minimise. */
 static int64_t wanted(const Problem *p) { return p->capacity >= p->bound_bytes ? p->capacity : 0; }
 
 static bool close_to_bound(const Problem *p)
@@ -225,22 +225,23 @@ static int64_t steps_left(const Problem *p)
     return (close_to_bound(p) ? p->close_steps : p->budget.max_steps) - p->budget.steps;
 }
 
-/* Nothing left to do, or to spend. A last unit that is filled in part is not worth a search. */
+/* Is nothing left to do, or no effort left? A last unit that is only partly filled is not worth a
+ * search. */
 static bool finished(Problem *p)
 {
     int64_t goal = wanted(p) ? wanted(p) : p->bound * p->unit;
     return p->arena <= goal || steps_left(p) <= 0 || !pack_spend(&p->budget, 0);
 }
 
-/* What lanes and search aim at first, in units. */
+/* The target that lanes and search aim at first, in units. */
 static int64_t first_target(const Problem *p)
 {
     int64_t capacity = wanted(p) / p->unit;
     return capacity > p->bound ? capacity : p->bound;
 }
 
-/* A modest target: below the best arena by half of what it is above the first target, by a quarter
- * after one miss, and so on. */
+/* A modest target in units: below the best arena by half of its distance to the first target, by a
+ * quarter after one miss, and so on. */
 static int64_t next_target(const Problem *p, int misses)
 {
     int64_t best = round_up(p->arena, p->unit) / p->unit;
@@ -266,7 +267,7 @@ static void run_lanes(Problem *p, PackGreedy *greedy)
 typedef struct Forms {
     PackBlocks blocks[PACK_MERGE_KINDS];
     PackSearch *search[PACK_MERGE_KINDS]; /* NULL: not worth running */
-    int64_t *offset;                      /* of blocks */
+    int64_t *offset;                      /* offsets of the blocks */
 } Forms;
 
 static bool same_blocks(const PackBlocks *a, const PackBlocks *b)
@@ -274,7 +275,8 @@ static bool same_blocks(const PackBlocks *a, const PackBlocks *b)
     return a->n == b->n && memcmp(a->block, b->block, (size_t)a->n * sizeof *a->block) == 0;
 }
 
-/* Unmerged blocks alone can prove something, the others must be different to be useful. */
+/* Is a form worth searching? Unmerged blocks can always prove something; other forms only if they
+ * differ from the earlier ones. */
 static bool worth_searching(const Forms *f, int kind)
 {
     for (int k = 0; k < kind && kind != PACK_MERGE_NONE; k++)
@@ -307,7 +309,7 @@ static void free_forms(Forms *f)
     free(f->offset);
 }
 
-/* The target has no solution: the bound rises, or the capacity is refuted. */
+/* Raises the bound, as the target has no solution; that may refute the capacity. */
 static void raise_bound(Problem *p, int64_t target)
 {
     p->bound = target + 1;
@@ -315,7 +317,7 @@ static void raise_bound(Problem *p, int64_t target)
         p->bound_bytes = target * p->unit + 1;
 }
 
-/* Other blocks of the same kind: equals joined differently. False when they are too many. */
+/* Makes other blocks of the same kind, with equals joined differently. False when there are too many. */
 static bool renew_form(Problem *p, Forms *f, int kind, uint64_t seed)
 {
     PackBlocks blocks;
@@ -332,7 +334,7 @@ static bool renew_form(Problem *p, Forms *f, int kind, uint64_t seed)
     return true;
 }
 
-/* One search of at most `limit` steps. */
+/* Runs one search of at most `limit` steps. */
 static PackVerdict run_search(Problem *p, Forms *f, int kind, int priority, int32_t jitter,
                               uint64_t seed, int64_t limit, int64_t target)
 {
@@ -345,10 +347,10 @@ static PackVerdict run_search(Problem *p, Forms *f, int kind, int priority, int3
     return verdict;
 }
 
-/* The turn of a form. A search on blocks depends on which equals were joined, and luck: half of the
- * turn is for one search, the rest for short ones on other blocks. The first turns on a target are
- * one search each, so that what can be proved is proved soon. False when the form has nothing more
- * to say about the target. */
+/* Runs the turn of a form. A search on blocks depends on which equals were joined, and on luck: half
+ * of the turn is for one search, the rest for short ones on other blocks. The first turns on a target
+ * are one search each, so that what can be proved is proved soon. False when further turns of the form
+ * on this target are useless. */
 static bool take_turn(Problem *p, Forms *f, int kind, int priority, int round, uint64_t seed, int64_t target)
 {
     bool renews = kind != PACK_MERGE_NONE && priority > 0;
@@ -368,7 +370,7 @@ static bool take_turn(Problem *p, Forms *f, int kind, int priority, int round, u
     return true;
 }
 
-/* All forms and priorities on one target. */
+/* Runs all forms and priorities on one target; false: no form can be searched. */
 static bool run_searches(Problem *p, Forms *f, int round, uint64_t seed, int64_t target)
 {
     bool useful = false;
@@ -392,7 +394,7 @@ static bool run_searches(Problem *p, Forms *f, int round, uint64_t seed, int64_t
     return useful;
 }
 
-/* Rounds of searches and lanes, until nothing is left to do. */
+/* Runs rounds of searches and lanes until nothing is left to do. */
 static void search(Problem *p, PackGreedy *greedy, uint64_t seed)
 {
     Forms forms = {0};

@@ -23,7 +23,7 @@ typedef struct PackBuffer {
 
 typedef struct PackOptions {
     int64_t align;       /* offsets of free buffers are multiples of this; 0 = 1 */
-    int64_t capacity;    /* bytes; 0 = as small as can be; else stop when it fits */
+    int64_t capacity;    /* bytes; 0 = minimise the arena; else stop when it fits */
     double time_limit_s; /* wall clock; 0 = none, max_steps alone decides */
     int64_t max_steps;   /* 0 = as many as the time limit allows; without one, a default
                             worth some seconds */
@@ -34,7 +34,7 @@ typedef struct PackResult {
     int64_t arena;    /* bytes: max(offset + size) */
     int64_t max_load; /* bytes: largest sum of sizes live at one step */
     int64_t bound;    /* bytes: no arena is smaller, with alignment and fixed places */
-    int64_t steps;    /* spent, about a nanosecond each */
+    int64_t steps;    /* steps spent, about a nanosecond each */
     double seconds;   /* wall clock */
     bool fits;        /* arena <= capacity; true where no capacity was given */
 } PackResult;

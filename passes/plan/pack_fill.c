@@ -2,7 +2,7 @@
  *
  * With them an instance has no slack and any answer is a tiling of a rectangle. That helps
  * blocks (pack_merge.c) across the steps where the load changes: what stays free after a
- * buffer has gone is one dummy, which ends when as many bytes start again and then takes
+ * buffer has gone is one dummy, which ends when as many bytes start again, and which takes
  * part in merging like any buffer. Which free bytes a newcomer takes is a guess (a dummy of
  * just its size, else the youngest; with a seed, any), so answers may be lost; answers found
  * are valid.
@@ -16,11 +16,11 @@
 
 typedef struct Event {
     int32_t step;
-    int64_t change; /* of the load */
+    int64_t change; /* change of the load */
 } Event;
 
 typedef struct Fill {
-    PackBuffer *dummy; /* closed ones */
+    PackBuffer *dummy; /* the closed dummies */
     PackBuffer *open;
     int32_t dummies, opened;
     uint64_t seed;
@@ -37,7 +37,7 @@ static void open_dummy(Fill *f, int64_t size, int32_t step)
     f->open[f->opened++] = (PackBuffer){size, step, step, -1};
 }
 
-/* Takes dummy k off the open ones; one that never lived is dropped. */
+/* Closes the open dummy k at `step`; one that never lived is dropped. */
 static PackBuffer close_dummy(Fill *f, int32_t k, int32_t step)
 {
     PackBuffer d = f->open[k];
@@ -84,7 +84,7 @@ static void sweep(Fill *f, const Event *event, int32_t events, int64_t max_load)
         int64_t change = 0;
         for (; k < events && event[k].step == step; k++)
             change += event[k].change;
-        if (k == events) { /* the end of all: nothing is left to fill */
+        if (k == events) { /* the end of the last buffer: nothing is left to fill */
             while (f->opened > 0)
                 close_dummy(f, f->opened - 1, step);
         } else if (change > 0) {

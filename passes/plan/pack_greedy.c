@@ -22,7 +22,7 @@ typedef struct Lane {
     bool best_fit;
 } Lane;
 
-/* Good and cheap ones first. */
+/* The lanes, good and cheap ones first. */
 static const Lane lanes[PACK_LANES] = {
     {BY_START, true}, {BY_START, false}, {BY_SIZE, true}, {BY_SIZE, false},
     {BY_END, true},   {BY_END, false},   {BY_AREA, true}, {BY_AREA, false},
@@ -40,7 +40,7 @@ struct PackGreedy {
     bool *blamed[PACK_LANES];
     bool done[PACK_LANES];
     Placed *placed;
-    int32_t count; /* of placed */
+    int32_t count; /* number of placed buffers */
 };
 
 /* ---- orders ------------------------------------------------------------------------ */
@@ -155,8 +155,8 @@ static int64_t find_gap(const PackGreedy *g, const PackBuffer *b, bool best_fit,
     return offset;
 }
 
-/* Forgets what cannot meet buffers that start at `step` or later (BY_START), or end at
- * `step` or earlier (BY_END). */
+/* Forgets placed buffers that cannot meet those that start at `step` or later (BY_START), or
+ * end at `step` or earlier (BY_END). */
 static void drop_dead(PackGreedy *g, Order order, int32_t step)
 {
     int32_t kept = 0;
@@ -186,7 +186,7 @@ static void place(PackGreedy *g, Pass *pass, int32_t i)
     pass->arena = offset + b->size > pass->arena ? offset + b->size : pass->arena;
 }
 
-/* Fixed buffers, then blamed ones by size. */
+/* Places the fixed buffers, then the blamed ones by size. */
 static void place_first(PackGreedy *g, Pass *pass, const bool *blamed)
 {
     for (int32_t i = 0; i < g->n; i++)

@@ -1,4 +1,4 @@
-/* pack_internal.h -- what the files of the static memory allocator share.
+/* pack_internal.h -- declarations shared by the files of the static memory allocator.
  *
  * Inside the allocator a problem is an array of PackBuffer whose sizes and offsets are
  * counted in units (the alignment, or a larger common divisor); no size is zero. An answer
@@ -14,7 +14,7 @@
 
 typedef struct PackBudget {
     int64_t steps, max_steps;
-    double deadline;   /* of clock_seconds(); 0 = none */
+    double deadline;   /* in clock_seconds(); 0 = none */
     int64_t next_look; /* steps at which the clock is read again */
     bool out_of_time;
 } PackBudget;
@@ -40,30 +40,31 @@ void pack_greedy_free(PackGreedy *greedy);
 int64_t pack_greedy_pass(PackGreedy *greedy, int lane, int64_t target, int64_t *offset,
                          PackBudget *budget);
 
-/* The next pass of this lane would repeat the last one. */
+/* Would the next pass of this lane repeat the last one? */
 bool pack_greedy_done(const PackGreedy *greedy, int lane);
 
 /* ---- blocks (pack_merge.c) --------------------------------------------------------- */
 
 typedef enum PackMergeKind {
     PACK_MERGE_BALANCED, /* a successor takes over where the load does not change */
-    PACK_MERGE_FILLED,   /* the same with dummies where the load is not the largest */
+    PACK_MERGE_FILLED,   /* the same, with dummies that fill up the load to the maximum */
     PACK_MERGE_EAGER,    /* a successor takes over wherever sizes match */
     PACK_MERGE_NONE,     /* every buffer its own block: loses no solution */
     PACK_MERGE_KINDS
 } PackMergeKind;
 
 typedef struct PackBlocks {
-    PackBuffer *block; /* n of them */
+    PackBuffer *block; /* the blocks */
     int32_t n;
     struct PackJoin *join; /* how blocks decompose, see pack_merge.c */
     int32_t *node;         /* node[i]: the join tree's node of block i */
-    int64_t *place;        /* of every node; filled by pack_unmerge() */
-    int32_t buffers;       /* of the caller */
+    int64_t *place;        /* offset of every node; filled by pack_unmerge() */
+    int32_t buffers;       /* number of the caller's buffers */
     int32_t leaves, nodes; /* leaves: buffers and dummies */
 } PackBlocks;
 
-/* Which of equal buffers are joined is a guess: another with every seed. */
+/* Joins buffers into blocks. Which of several equal buffers are joined is a guess that
+ * depends on the seed. */
 void pack_merge(const PackBuffer *buffers, int32_t n, PackMergeKind kind, uint64_t seed,
                 PackBlocks *blocks);
 void pack_unmerge(const PackBlocks *blocks, const int64_t *block_offset, int64_t *offset);
@@ -87,10 +88,10 @@ enum { PACK_PRIORITIES = 6, PACK_SEARCH_MAX = 4096 /* buffers: recursion depth *
 
 /* `buffers` are copied. */
 PackSearch *pack_search_new(const PackBuffer *buffers, int32_t n);
-void pack_search_free(PackSearch *search); /* NULL is fine */
+void pack_search_free(PackSearch *search); /* search may be NULL */
 
-/* Steps that the straight way to a solution takes, nothing undone: the least that is
- * worth trying. */
+/* Steps that a search without backtracking takes to a solution: the least limit worth
+ * trying. */
 int64_t pack_search_dive(const PackSearch *search);
 
 /* Looks for offsets within `capacity` units. Ties between buffers are broken by `priority`

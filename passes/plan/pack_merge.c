@@ -7,7 +7,7 @@
  *             and the two become one buffer with the joined lifetime.
  *
  * Regions that are cut up, reused and put together again (a nested structure, as tiling
- * compilers produce it) fold back into single rectangles, and the search meets a problem a
+ * compilers produce it) fold back into single rectangles, and the search has a problem a
  * tenth of the size. Both rules are exact where the arena is full before and after the
  * step and one buffer ends or starts; elsewhere they may lose solutions, which is why the
  * search also runs without them. The balanced form joins in series only at steps where as
@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALONE = 32 }; /* with a seed, one buffer in so many or a multiple joins nobody */
+enum { ALONE = 32 }; /* with a seed, one buffer in ALONE or a multiple of it joins no other */
 
 struct PackJoin {
     int32_t a, b;
@@ -34,9 +34,9 @@ typedef struct Block {
     PackBuffer buffer;
     int32_t node;
     uint32_t tie;       /* decides among equals */
-    bool alone;         /* joins nobody */
+    bool alone;         /* it joins no other block */
     struct Block *next; /* takes over where this one ends */
-    bool preceded;      /* is the next of another */
+    bool preceded;      /* it is the next of another block */
 } Block;
 
 typedef struct Merge {
@@ -79,7 +79,7 @@ static int by_end_and_size(const void *pa, const void *pb)
 
 static bool is_free(const Block *b) { return b->buffer.offset < 0 && !b->alone; }
 
-/* Without a seed equals go in their order. */
+/* A random number that decides among equals; 0 without a seed: equals go in their order. */
 static uint32_t draw_tie(Merge *m) { return m->seed ? (uint32_t)(pack_random(&m->seed) >> 32) : 0; }
 
 static void join(Merge *m, Block *into, const Block *other, bool stacked)

@@ -32,31 +32,31 @@ enum { LOOKS_PER_SECTION = 4 };
 
 typedef struct Item {
     int64_t size, lowest;
-    int32_t first, last; /* sections */
+    int32_t first, last; /* sections that it is live in */
     int32_t rank;        /* among equals the smallest goes first */
     bool fixed, placed;
 } Item;
 
 typedef struct Change {
     int32_t item;
-    int64_t lowest; /* before */
+    int64_t lowest; /* its value before the change */
 } Change;
 
 struct PackSearch {
     int32_t n, sections;
     Item *item;
-    int64_t *place;    /* fixed place or 0 */
-    int32_t *by_first; /* items by first section */
-    int32_t *open;     /* the unplaced among them, groups side by side */
-    int64_t *load;     /* per section */
+    int64_t *place;    /* per item: its fixed place, or 0 */
+    int32_t *by_first; /* items sorted by first section */
+    int32_t *open;     /* the unplaced ones of by_first, groups side by side */
+    int64_t *load;     /* per section: bytes of all its items */
     int64_t *rest;     /* per section: bytes still to be placed */
     int32_t *member;   /* items of section c: member[start[c]] .. member[start[c+1]-1] */
     int32_t *start;
-    int32_t *queue; /* sections to look at, a stack */
+    int32_t *queue; /* sections still to check, a stack */
     bool *queued;
-    int32_t waiting;   /* in the queue */
+    int32_t waiting;   /* sections in the queue */
     bool conflict;     /* a fixed buffer has been lifted */
-    double *weight[3]; /* of the priorities: load, area, lifetime */
+    double *weight[3]; /* per item, by which priorities sort: load, area, lifetime */
     struct Key *key;
     Change *trail;
     size_t changes, room;
@@ -84,7 +84,7 @@ static int compare_events(const void *pa, const void *pb)
     return (a->item > b->item) - (a->item < b->item);
 }
 
-/* A live set is maximal where an end follows a start. */
+/* Finds the sections: a live set is maximal where an end follows a start. */
 static void find_sections(PackSearch *s, const PackBuffer *buffers)
 {
     Event *events = mem_new(2 * (size_t)s->n + 1, sizeof *events);
@@ -144,7 +144,7 @@ static void weigh(PackSearch *s, const PackBuffer *buffers)
 typedef struct Key {
     double weight[3];
     int32_t item;
-    int32_t place; /* in the order, then disturbed */
+    int32_t place; /* in the order, later disturbed by the jitter */
 } Key;
 
 static void build(PackSearch *s, const PackBuffer *buffers)
@@ -199,7 +199,7 @@ int64_t pack_search_dive(const PackSearch *s)
 
 /* ---- priorities -------------------------------------------------------------------- */
 
-/* Which weight decides first, second, third. */
+/* Per priority: the weights that decide first, second and third. */
 static const int priority_order[PACK_PRIORITIES][3] = {
     {2, 1, 0}, {0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1},
 };
@@ -282,8 +282,8 @@ static void take_steps(PackSearch *s, int64_t steps)
         s->stopped = true;
 }
 
-/* False when section c cannot hold its rest. Buffers that cannot be next there are lifted
- * onto one that can, if `lifting`. */
+/* Checks section c: false when it cannot hold its unplaced bytes. Lifts buffers that cannot
+ * be next there onto one that can, if `lifting`. */
 static bool look_at(PackSearch *s, int32_t c, bool lifting)
 {
     const int32_t *members = s->member + s->start[c];
@@ -344,8 +344,8 @@ static int32_t choose(const PackSearch *s, const int32_t *group, int32_t n)
     return best;
 }
 
-/* Lifts what overlaps `i`, placed at its lowest; returns the least offset at which i could
- * have rested on one of these instead, INT64_MAX where there is none. */
+/* Lifts the buffers that overlap `i`, placed at its lowest; returns the least offset at which
+ * i could have rested on one of these instead, INT64_MAX where there is none. */
 static int64_t put_below(PackSearch *s, const int32_t *group, int32_t n, int32_t i)
 {
     const Item *it = &s->item[i];
@@ -386,7 +386,8 @@ static bool solve_groups(PackSearch *s, int32_t *open, int32_t n)
     return true;
 }
 
-/* Everything is propagated when it is called. `group` is as before when it returns. */
+/* Solves one group. When it is called everything is propagated; when it returns, `group` is
+ * as before. */
 static bool solve_group(PackSearch *s, int32_t *group, int32_t n)
 {
     size_t mark = s->changes;
@@ -412,7 +413,7 @@ static bool solve_group(PackSearch *s, int32_t *group, int32_t n)
             return true;
         rewind_to(s, before);
         if (s->stopped || alternative == INT64_MAX)
-            break; /* nothing above it: another place for it would not have helped */
+            break; /* nothing lies above it: another place for it would not have helped */
         raise_lowest(s, i, alternative);
         possible = propagate(s);
     }

@@ -28,7 +28,7 @@ static int compare_events(const void *pa, const void *pb)
     return (a->buffer > b->buffer) - (a->buffer < b->buffer);
 }
 
-/* Start and end of every buffer that occupies something, in time order. */
+/* The start and end events of every buffer that is not empty, in time order. */
 static Event *sorted_events(const PackBuffer *buffers, int32_t n, int32_t *count)
 {
     Event *events = mem_new(2 * (size_t)n + 1, sizeof *events);
@@ -100,7 +100,7 @@ static void insert(Treap *t, int32_t i)
     *link = i;
 }
 
-/* Live buffers have distinct offsets as long as nothing overlaps. */
+/* Removes buffer i, found by its offset: those of live buffers differ as long as none overlap. */
 static void erase(Treap *t, int32_t i)
 {
     int32_t *link = &t->root;

@@ -1,16 +1,16 @@
-/* anneal.c -- simulated annealing over sequences of executions, order free.
+/* anneal.c -- simulated annealing over sequences of executions in any order.
  *
  * State: a schedule (state.c). Energy: cost + weight * excess, the excess being the bytes above the
  * budget summed over all steps, so that every overfull step pulls, not just the highest
  * one. The weight follows the search: it rises while steps are overfull and falls while
- * it is not, which keeps the search on the border of the budget.
+ * none is, which keeps the search on the border of the budget.
  *
  * Moves: shift an execution within the window its readers and inputs leave; add a
  * recomputation in front of a reader (with those of its inputs that would be dead there);
  * remove a recomputation with everything that only it needed; exchange: remove one, then
- * evict something from an overfull step; change a kernel; fetch what was recomputed, or the
- * other way round. A move that only costs is first
- * compared with the threshold drawn for it, before any memory is touched. */
+ * evict something from an overfull step; change a kernel; replace a recomputation by a fetch,
+ * or the other way round. A move that only adds cost is first compared with the threshold
+ * drawn for it, before any memory is touched. */
 #include "anneal.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static bool can_fetch(const State *st, int32_t op)
     return st->p->fetch[op] >= 0 && state_fetch_fits(st, st->p->fetch[op]);
 }
 
-/* What the outputs of op cost once more, its inputs being there. */
+/* The cost of making the outputs of op once more, if its inputs are resident. */
 static int64_t cost_again(const State *st, int32_t op)
 {
     return can_fetch(st, op) ? st->p->redo[op] : st->p->cost[op];
@@ -87,7 +87,7 @@ static bool prefer_recompute(Search *s, int32_t v, int32_t idle, int32_t slot)
     return relief > 0 ? s->weight * (double)relief > price : rng_below(&s->rng, 8) == 0;
 }
 
-/* May op run once more, and would the move at hand not cost too much by that alone? */
+/* May op run once more, without that alone making the current move too expensive? */
 static bool affordable(const Search *s, int32_t op)
 {
     const State *st = &s->state;
@@ -95,7 +95,8 @@ static bool affordable(const Search *s, int32_t op)
     return may && (double)(st->cost + cost_again(st, op)) <= s->cap;
 }
 
-/* The outputs of op once more: what runs. Mostly a fetch where one is possible, as it needs no inputs. */
+/* Chooses what makes the outputs of op once more: op, or mostly its fetch where possible, which needs no
+ * inputs. */
 static int32_t choose_way(Search *s, int32_t op)
 {
     const Problem *p = s->state.p;
@@ -175,8 +176,8 @@ static int32_t choose_slot(Search *s, int32_t lo, int32_t hi, int32_t from)
     return near <= lo ? lo + 1 : near >= hi ? hi - 1 : near;
 }
 
-/* The window that the copies read and the readers leave; when wide, other copies may be
- * read instead. */
+/* The window that a run may move in without passing the copies it reads or its readers; when
+ * wide, it may read other copies instead. */
 static void find_window(const State *st, int32_t from, bool wide, int32_t *lo, int32_t *hi)
 {
     const Problem *p = st->p;
@@ -307,9 +308,9 @@ static int32_t idles_over(const State *st, int32_t v, int32_t slot)
     return reads->at[i];
 }
 
-/* Evicts something that idles over an overfull step; half of the time so that nothing else
- * idles over it instead. When sparing, only what is not too dear to recompute: random graphs gain
- * by that, networks get stuck by it. */
+/* Evicts a value that idles over an overfull step; half of the time so that nothing else
+ * idles over it instead. When sparing, only values that are not too expensive to recompute: that
+ * helps on random graphs, but networks get stuck. */
 static bool relieve(Search *s)
 {
     State *st = &s->state;
@@ -346,7 +347,8 @@ static bool move_kernel(Search *s)
     return true;
 }
 
-/* Fetches what was recomputed at a slot, with what only that needed; or recomputes what was fetched. */
+/* Replaces the recomputation at a slot, with runs that only it needed, by a fetch; or a fetch by a
+ * recomputation. */
 static bool move_way(Search *s)
 {
     State *st = &s->state;
@@ -452,14 +454,14 @@ static void step(Search *s)
         state_undo(st);
 }
 
-/* Cost per unit of excess, in units of cost for a hundredth of the limit in one step. */
+/* Cost per unit of excess for a weight in units of cost for a hundredth of the limit in one step. */
 static double scaled(const Search *s, double weight)
 {
     const State *st = &s->state;
     return 100 * weight * s->unit / ((double)st->levels.limit / (1 << st->levels.shift) + 1);
 }
 
-/* Between two looks at the temperature, the weight and the clock. */
+/* Moves between two updates of the temperature and the weight, with a look at the clock. */
 static int64_t period_of(int64_t moves)
 {
     return moves < 64 * 64 ? 64 : moves > 64 * 1024 ? 1024 : moves / 64;
@@ -499,7 +501,7 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
     return full;
 }
 
-/* A little below the largest step, which fits. */
+/* Lowers the limit to a little below the peak, which fits. */
 static void lower_limit(Search *s, int32_t floor, double weight)
 {
     State *st = &s->state;
@@ -519,7 +521,7 @@ bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double 
     int64_t idle = 0; /* moves since the peak fell */
     s->temperature = c.hot;
     s->coin_flips = c.coin_flips;
-    s->sparing = false; /* cost is no matter */
+    s->sparing = false; /* cost does not matter */
     s->least = INT32_MAX;
     s->best_cost = INT64_MIN;
     levels_set_limit(&st->levels, levels_peak(&st->levels));

@@ -11,15 +11,15 @@ struct Search {
     double weight; /* cost per unit of excess; adapts */
     double temperature;
     double cap;           /* no accepted move ends above this cost */
-    int32_t left;         /* runs that the move at hand may still add */
+    int32_t left;         /* runs that the current move may still add */
     bool coin_flips;      /* as in Cooling */
     bool sparing;         /* relieve skips candidates above the cost limit, cap */
-    int32_t least;        /* search_reach: the least peak, that of best */
+    int32_t least;        /* search_reach: the least peak so far, in quanta: the peak of best */
     int32_t *live_out, nlive_out; /* values that stay to the end */
     int64_t moves;
     int64_t best_cost; /* INT64_MAX = nothing feasible yet */
     Seq best;
-    bool pending; /* the state is better than best, and not stored yet */
+    bool pending; /* the state is better than best and not stored yet */
     bool stored;  /* best was replaced since the last report */
     void (*improved)(void *user, Search *s); /* best was replaced; may be NULL */
     void *user;
@@ -31,8 +31,8 @@ void search_load(Search *s, const Seq *from, const uint8_t *kernels);
 
 typedef struct {
     double hot, cold; /* first and last temperature, in units of cost */
-    double weight;   /* to start with: units of cost for a hundredth of the budget in one step */
-    bool coin_flips; /* whether to recompute a dead input is left to chance */
+    double weight;   /* initial weight: units of cost for a hundredth of the budget in one step */
+    bool coin_flips; /* decide at random whether to recompute a dead input */
 } Cooling;
 
 /* Runs until `moves` more moves were tried; stops early when the best cost is at most
@@ -40,12 +40,12 @@ typedef struct {
  * stopped early. */
 bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double deadline);
 
-/* At one temperature (hot) and weight the limit follows the peak of the schedule down to the
- * one that is set; how it falls does not depend on where that is. Ends after so many moves, or
- * when for `patience` of them the peak did not fall. Returns whether the limit was met; best
- * is the schedule of the least peak. */
+/* Searches for a low peak at one temperature (hot) and weight: the working limit follows the
+ * schedule's peak down to the limit that is set, and how it falls does not depend on that one.
+ * Ends after `moves` moves, or when the peak has not fallen for `patience` of them. Returns
+ * whether the limit was met; best is the schedule of the least peak. */
 bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double deadline);
 
-/* From a schedule within the limit: removes every execution that can be spared there. */
+/* Removes every execution that a schedule within the limit can do without. */
 void search_polish(Search *s);
 #endif

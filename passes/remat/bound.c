@@ -17,8 +17,8 @@
  *     operator u --inf--> each of its inputs
  *
  * Inputs of g are resident anyway and left out; the cost of an operator that may not run
- * again is infinite.  One that has a fetch costs the less of both and has no edges to its
- * inputs: the link is left out, too.
+ * again is infinite.  An operator with a fetch costs the lesser of both costs and has no edges
+ * to its inputs; the limit on the link is ignored.
  *
  * The dual function is concave and piecewise linear; each cut is one line (bytes, cost) of
  * it, and intersecting the lines on both sides of the room (secant steps) reaches the
@@ -37,7 +37,7 @@ typedef struct {
     double deadline; /* monotonic seconds, 0 = none */
     int32_t g;
     int64_t room;
-    uint8_t *ancestor, *descendant; /* per op, of g */
+    uint8_t *ancestor, *descendant; /* per op: is it an ancestor, a descendant of g? */
     uint8_t *resident;              /* per value: input of g */
     int32_t *vertex_op, *vertex_value;
     int32_t *queue;
@@ -127,7 +127,7 @@ static void mark_descendants(Cut *c)
         }
 }
 
-/* Must an ancestor's value be there after g has run? */
+/* Must an ancestor's value be resident at some time after g has run? */
 static bool demanded(const Cut *c, int32_t v)
 {
     const Problem *p = c->p;
@@ -220,7 +220,7 @@ static void build(Cut *c, double lambda, double scale)
 }
 
 typedef struct {
-    double bytes, cost; /* of the cut; one line cost + lambda * (bytes - room) */
+    double bytes, cost; /* of the cut, which is the line cost + lambda * (bytes - room) */
     double value;       /* certified mincut(lambda) - lambda * room */
 } Line;
 
@@ -268,7 +268,7 @@ static void leave(Cut *c)
 
 static bool out_of_time(const Cut *c) { return c->deadline > 0 && clock_seconds() >= c->deadline; }
 
-/* The bound of one g, or of the little that is needed to see that it is not above `best`. */
+/* The bound of one g; computed only so far as to see that it is not above `best`, if it is not. */
 static double bound_at(Cut *c, int32_t g, double best, double *price, bool *infeasible)
 {
     const Problem *p = c->p;
@@ -357,8 +357,8 @@ void bound_excess(const Problem *p, int64_t budget, int64_t *excess)
     cut_free(&c);
 }
 
-/* All operators of a small instance; of a large one a coarse grid, refined around the best
- * three times. */
+/* Bounds by all operators of a small instance; by a coarse grid of a large one, refined three
+ * times around the best. */
 void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound *bound)
 {
     enum { GRID = 32 };

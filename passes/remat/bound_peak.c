@@ -1,16 +1,16 @@
 /* bound_peak.c -- a lower bound on the peak of every schedule, whatever it runs again.
  *
- * When an operator runs, its inputs are there together.  Of values that are there together one was made last:
- * while that was made, the others were there, and so were the inputs of what made it. So the least peak of a
- * schedule up to the moment when the values of S are there is at least
+ * When an operator runs, all its inputs are resident.  Of the values that are resident together one was made
+ * last: while its producer ran, the others were resident, and so were the producer's inputs. So the least
+ * peak of a schedule up to the moment when all values of S are resident is at least
  *
  *     F(S) = min over u that make one of S of max(bytes(u, S), F(inputs of u + S - outputs of u)),  F({}) = 0
  *
- * where bytes(u, S) are those of u's step with all of S beside it; what is in S afterwards cannot have been
- * taken over by u's outputs. This is a search backwards in time for the way of the least peak; it allows any
- * recomputation. F only falls when values leave S: the search forgets all but the largest few, which keeps it
- * small and its result a bound, and a set need not be looked at when a part of it was found with no higher a
- * peak. The peak at hand only rises: where the search ends before the way does, it is a bound, too. */
+ * where bytes(u, S) are the bytes of u's step with all of S resident; u's outputs cannot have taken over a
+ * value that is in S afterwards. The search goes backwards in time for the path of the least peak; it allows
+ * any recomputation. F can only fall when values leave S: the search forgets all but the largest few, which
+ * keeps it small and its result a bound, and skips a set if a subset was found with no higher peak. The peak
+ * only rises along the search: if it stops before a path is complete, its peak is a bound, too. */
 #include "heap.h"
 #include "solve.h"
 
@@ -20,22 +20,22 @@
 enum { MOST = 6, SHARE = 256, STARTS = 8, SETS = 1 << 16, WORK = 1 << 23 };
 
 typedef struct {
-    int32_t v[MOST]; /* falling bytes; -1 behind the last */
-    int64_t peak;    /* the least known on the way from here to the start */
+    int32_t v[MOST]; /* values by falling bytes; -1 behind the last */
+    int64_t peak;    /* the least known peak on a path from here to the start */
     int64_t bytes;
 } Set;
 
 typedef struct {
     const Problem *p;
-    int64_t small; /* fewer bytes are forgotten */
+    int64_t small; /* values of fewer bytes are forgotten */
     Set *set;
     int32_t nset;
     int32_t *table; /* hash of the values -> set, 2 SETS entries */
     Heap next;      /* the least peak first, then the fewest bytes, then ~set: the newest */
-    uint8_t *in_set; /* per value: in the set at hand */
+    uint8_t *in_set; /* per value: it is in the current set */
     uint8_t *counted;
-    int64_t work; /* that is left, in operands and pairs of them that are looked at */
-    bool full;    /* a set had no place */
+    int64_t work; /* work left, in operands and pairs of operands visited */
+    bool full;    /* there was no room for a set */
 } Walk;
 
 /* ---- sets ------------------------------------------------------------------------------------ */
@@ -48,7 +48,7 @@ static uint32_t hash(const int32_t *v)
     return (uint32_t)h;
 }
 
-/* The entry of the table that has or would have it. */
+/* The table entry of the set v, or the free one where it belongs. */
 static int32_t *find(const Walk *w, const int32_t *v)
 {
     int32_t at = (int32_t)(hash(v) % (2 * SETS));
@@ -64,7 +64,7 @@ static Set none_of(void)
     return s;
 }
 
-/* Unless it is small, or smaller than all of many. */
+/* Puts v into the set, unless it is small, or the set is full and v smaller than all in it. */
 static void put(const Walk *w, Set *s, int32_t v)
 {
     const int64_t *bytes = w->p->bytes;
@@ -81,7 +81,7 @@ static void put(const Walk *w, Set *s, int32_t v)
     s->v[i] = v;
 }
 
-/* Was a part of it, or itself, found with no higher a peak? */
+/* Was the set or a subset of it found with no higher peak? */
 static bool surpassed(const Walk *w, const Set *s)
 {
     int n = 0;
@@ -123,7 +123,7 @@ static int64_t count(Walk *w, int32_t v)
     return bytes;
 }
 
-/* Bytes of a run of u that makes the last of the set at hand. */
+/* Bytes of the step of u that makes the last value of the set s. */
 static int64_t bytes_beside(Walk *w, int32_t u, const Set *s)
 {
     const Problem *p = w->p;
@@ -143,7 +143,7 @@ static int64_t bytes_beside(Walk *w, int32_t u, const Set *s)
     return sum;
 }
 
-/* What was there before u ran. */
+/* Adds the set of values that must be resident before u runs and completes `from`. */
 static void step_back(Walk *w, int32_t u, const Set *from)
 {
     const Problem *p = w->p;
@@ -167,7 +167,7 @@ static void look(Walk *w, Set s)
         w->in_set[s.v[i]] = 1;
     for (int i = 0; i < MOST && s.v[i] >= 0; i++) {
         int32_t u = p->producer[s.v[i]];
-        bool again = false; /* another of its outputs */
+        bool again = false; /* another output of u came before */
         for (int j = 0; j < i; j++)
             again |= p->producer[s.v[j]] == u;
         if (again)
@@ -180,7 +180,7 @@ static void look(Walk *w, Set s)
         w->in_set[s.v[i]] = 0;
 }
 
-/* The bound of one operator where that is above `least`; at most `known`. */
+/* The bound from the inputs of one operator, at least `least` and at most `known`. */
 static int64_t bound_from(Walk *w, int32_t op, int64_t least, int64_t known)
 {
     const Problem *p = w->p;
@@ -195,7 +195,7 @@ static int64_t bound_from(Walk *w, int32_t op, int64_t least, int64_t known)
     while (w->next.n > 0 && least < known && !w->full) { /* when full, one of the next may be missing */
         HeapItem x = heap_pop(&w->next);
         const Set *at = &w->set[~x.id];
-        if (x.key[0] > at->peak) /* a better way was found */
+        if (x.key[0] > at->peak) /* a better path to it was found since */
             continue;
         least = x.key[0];
         if (at->v[0] < 0 || w->work < 0)
@@ -226,7 +226,8 @@ static bool is_read(const Problem *p, int32_t op)
     return any;
 }
 
-/* Those of the largest steps, and the last of those that nothing reads: much lies behind them. */
+/* Chooses the operators of the largest steps, and the last ones that nothing reads, as many others precede
+ * them. */
 static int32_t choose_starts(const Problem *p, int32_t *start)
 {
     Start *all = RM_NEW(Start, p->nops);

@@ -1,4 +1,4 @@
-/* bound_stage.c -- the stronger, dearer bound: several cuts at once, by (mixed-integer)
+/* bound_stage.c -- the stronger, more expensive bound: several cuts at once, by (mixed-integer)
  * linear programming.
  *
  * Take a path g_1 -> g_2 -> ... -> g_k of the graph. Whatever the order, their first runs
@@ -20,7 +20,7 @@
  * Every schedule gives a feasible point of no higher cost, so the optimum bounds all
  * orders; with k = 1 it is the cut of bound.c without its convexification. The path is the
  * one along which most bytes would have to go, thinned to the operators where that is most.
- * Needs GLPK; without it there is nothing here to call. */
+ * Needs GLPK; without it bound_stages() does nothing. */
 #include "solve.h"
 
 #ifndef CKC_GLPK
@@ -178,7 +178,7 @@ static void add_coverage(Stage *s, int32_t u)
     add_row(s, n, p->inst->ops[u].once && p->fetch[u] < 0 ? GLP_FX : GLP_LO, 1);
 }
 
-/* The rows that end the schedule: values that stay. */
+/* Adds the row of the end of the schedule for v, a value that stays. */
 static void add_end(Stage *s, int32_t v)
 {
     const Problem *p = s->p;
@@ -212,9 +212,9 @@ static void build(Stage *s)
 
 /* ---- solving ------------------------------------------------------------------------- */
 
-/* The bound that the row multipliers of the relaxation prove, in ordinary arithmetic and
- * whatever the solver's tolerances: for y of the right sign, b y + sum over columns of the
- * least (c - A'y) x within the box. */
+/* The bound that the row multipliers y of the relaxation prove, in ordinary arithmetic and
+ * independent of the solver's tolerances: for y of the right sign, b y + sum over columns of
+ * the least (c - A'y) x within the box. */
 static double proved(const Stage *s)
 {
     int rows = glp_get_num_rows(s->lp), cols = glp_get_num_cols(s->lp);
@@ -243,8 +243,8 @@ static double proved(const Stage *s)
     return (double)sum;
 }
 
-/* What is not counted by GLPK in pivots: the matrix and a basis to begin with, what a node takes besides its
- * own, and both sides of a column that is tried as one to branch on. */
+/* Work in pivots that GLPK does not count: setting up the matrix and a basis, the overhead of a node, and
+ * both sides of a column that is tried for branching. */
 enum { LP_PIVOTS = 100, NODE_PIVOTS = 30, PROBE_PIVOTS = 60 };
 
 /* Called several times per node, the last time to branch. */
@@ -306,7 +306,7 @@ static void solve(Stage *s, double deadline)
         s->bound = glp_mip_obj_val(s->lp);
 }
 
-/* What is left to be spent: whichever ends first. */
+/* The limits on what is left to spend; the first one reached ends the search. */
 typedef struct {
     double deadline; /* monotonic seconds */
     double work;     /* pivots times rows */
@@ -413,7 +413,7 @@ static bool extend(const Problem *p, int64_t budget, const Candidate *c, int32_t
 void bound_stages(const Problem *p, int64_t budget, double deadline, double work, int64_t known,
                   RematBound *bound)
 {
-    if (p->nops > MAX_OPS || p->nall > p->nops) /* it knows no fetches */
+    if (p->nops > MAX_OPS || p->nall > p->nops) /* the model has no fetches */
         return;
     int64_t *excess = RM_NEW(int64_t, p->nops);
     Candidate *c = RM_NEW(Candidate, p->nops);

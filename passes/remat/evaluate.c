@@ -20,7 +20,7 @@ typedef struct {
 
 static void copies_free(Copies *c) { MEM_FREE(c->first, c->last, c->latest); }
 
-/* What the fetches so far took. */
+/* The use of the link and of the host's memory by the fetches so far. */
 typedef struct {
     int64_t link, host;
     uint8_t *away; /* per operator: it was fetched */

@@ -1,8 +1,8 @@
-/* evict.c -- a schedule in one sweep: run the order, evict when a step does not fit, bring
- * back before the reader.
+/* evict.c -- constructs a schedule in one sweep: runs the order, evicts values when a step does
+ * not fit, and brings them back before their reader.
  *
  * The resident set is simulated in the given order. Where a step needs room, idle values
- * go, those with the highest
+ * are evicted, those with the highest
  *
  *     bytes * distance to the next reader / cost to bring back
  *
@@ -28,12 +28,12 @@ typedef struct {
     int64_t budget, level; /* bytes */
     EvictRule rule;
     int32_t now;          /* position in order */
-    int32_t *position;    /* per op: in order */
+    int32_t *position;    /* per op: its position in order */
     int32_t *next;        /* per value: index of its next reader in by_position */
     int32_t *by_position; /* p->readers, each row sorted by position */
     bool *resident;
-    int32_t *pins;        /* per value: steps at hand that need it */
-    bool *taken;          /* per value: its buffer goes to an output of the run at hand */
+    int32_t *pins;        /* per value: how many pending runs need it */
+    bool *taken;          /* per value: its buffer goes to an output of the current run */
     int32_t *used;        /* per value: position of its last use (DTR)*/
     double *back;         /* per value: cost to bring it back, as of its eviction */
     int32_t *barred;      /* per op: position of the first operator that bars it */
@@ -43,15 +43,15 @@ typedef struct {
     int32_t *list, nlist; /* resident values in any order, stale entries allowed */
     bool *listed;
     Candidate *candidate;
-    bool *wanted; /* per op: in the closure at hand */
-    bool *fetched; /* per op: and to be fetched */
-    bool *away;    /* per op: it was fetched before */
-    int64_t link;  /* that fetches have taken */
-    int64_t host;  /* bytes that they have fetched, each once */
+    bool *wanted; /* per op: it is in the current closure */
+    bool *fetched; /* per op: it is in the closure, and its outputs are to be fetched */
+    bool *away;    /* per op: its outputs were fetched before */
+    int64_t link;  /* sum of RematOp.link over the fetches so far */
+    int64_t host;  /* bytes of all values fetched so far, each counted once */
     int32_t *closure, nclosure;
     Seq out;
     int32_t most; /* executions allowed */
-    int64_t cost, most_cost; /* so far, and allowed */
+    int64_t cost, most_cost; /* cost so far, and the most allowed */
 } Sweep;
 
 static int32_t next_reader(const Sweep *w, int32_t v)
@@ -98,7 +98,7 @@ static double cost_back(const Sweep *w, int32_t v)
     return fetch >= 0 && (double)w->p->cost[fetch] < sum ? (double)w->p->cost[fetch] : sum;
 }
 
-/* The last position at which v can be made again: none of what it takes is barred by then. */
+/* The last position at which v can be made again: nothing that it needs is barred by then. */
 static int32_t returns_until(const Sweep *w, int32_t v)
 {
     const Problem *p = w->p;
@@ -111,7 +111,7 @@ static int32_t returns_until(const Sweep *w, int32_t v)
     return last;
 }
 
-/* The last position that asks for v before it may have been made again; below now: none. */
+/* The last position that needs v before it may have been made again; below now: none. */
 static int32_t last_need(const Sweep *w, int32_t v)
 {
     int32_t reader = next_reader(w, v);
@@ -124,7 +124,7 @@ static bool needed_later(const Sweep *w, int32_t v)
            (w->need[v] >= w->now && w->need[v] > returns_until(w, v));
 }
 
-/* May v, resident, be brought back for all that asks for it? */
+/* May the resident value v be dropped, as it can be brought back for everything that needs it? */
 static bool may_drop(const Sweep *w, int32_t v)
 {
     bool stays = w->p->inst->values[v].keep_to_end && next_reader(w, v) == INT32_MAX;
@@ -132,7 +132,8 @@ static bool may_drop(const Sweep *w, int32_t v)
     return !stays && (last < w->now || last <= returns_until(w, v));
 }
 
-/* What an evicted value takes, and what that takes as far as it is not there, is needed at this position. */
+/* Records that the inputs of an evicted value are needed at this position, and so are, where those are not
+ * resident, their inputs. */
 static void need_inputs(Sweep *w, int32_t v, int32_t position)
 {
     const Problem *p = w->p;
@@ -151,7 +152,7 @@ static void need_inputs(Sweep *w, int32_t v, int32_t position)
     }
 }
 
-/* Evicted values that take v return no later than it does. */
+/* Limits the evicted values that need v: they must return no later than v can. */
 static void limit_readers(Sweep *w, int32_t v)
 {
     const Problem *p = w->p;
@@ -230,13 +231,13 @@ static bool make_room(Sweep *w, int64_t bytes)
     int32_t candidates = scan(w);
     int64_t batch = w->nlist > 2048 ? w->budget / 64 : 0;
     for (int32_t i = 0; i < candidates && w->level > w->budget - bytes - batch; i++)
-        if (may_drop(w, w->candidate[i].value)) /* still, without those before it */
+        if (may_drop(w, w->candidate[i].value)) /* still, now that those before it are dropped */
             drop(w, w->candidate[i].value);
     return w->level + bytes <= w->budget;
 }
 
-/* What in-place permissions save: buffers of inputs that nothing but this run needs; with
- * `force` also of inputs that are evicted by it. Marks the inputs that are taken over. */
+/* The bytes that in-place permissions save: buffers of inputs that nothing but this run needs;
+ * with `force` also of inputs that it evicts. Marks the inputs that are taken over. */
 static int64_t take_over(Sweep *w, int32_t op, bool force)
 {
     const Problem *p = w->p;
@@ -357,7 +358,7 @@ static bool step(Sweep *w)
     return true;
 }
 
-/* Each row of readers sorted by position in the order; holds positions, not operators. */
+/* Fills by_position: each row of readers sorted by position in the order, as positions. */
 static void sort_readers(Sweep *w)
 {
     const Rows *r = &w->p->readers;

@@ -1,4 +1,4 @@
-/* heap.h -- a binary heap: the least first, by two keys, then by its number. */
+/* heap.h -- a binary heap: the least item first, by two keys, then by its number. */
 #ifndef CKC_REMAT_HEAP_H
 #define CKC_REMAT_HEAP_H
 #include <stdint.h>

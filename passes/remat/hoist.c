@@ -1,26 +1,26 @@
-/* hoist.c -- what ends in copies out runs as early as it can.
+/* hoist.c -- moves executions whose results are copied out to as early as possible.
  *
- * To the search it is all the same when an update runs, as long as no step gets too many bytes: of a step's
- * updates it leaves many to the end, where the copies of their states would run alone. An execution whose
- * results only copies out read goes there where the last of its operands is made, and takes with it what
- * nobody else reads. Each of them is O(the reads of a schedule). */
+ * The search does not care when an update runs, as long as no step gets too many bytes: it leaves many to the
+ * end, where the copies of their states would overlap with nothing. An execution whose results only
+ * copies out read is moved to where the last of its operands is made, together with executions whose results
+ * nothing else reads. Each of these moves is O(the reads of a schedule). */
 #include "remat_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MEMBERS = 32,     /* executions that go together, at most */
-    LITTLE = 1 << 16, /* of the bytes of the largest step, one part */
+    MEMBERS = 32,     /* most executions that move together */
+    LITTLE = 1 << 16, /* 1 / LITTLE of the largest step's bytes is little */
 };
 
 typedef struct {
     const RematInstance *inst;
     int32_t *seq, n;
     uint8_t *alt;
-    int64_t *bytes, most;  /* of a step; of the largest */
-    int32_t *first, *made; /* reads of k: [first[k], first[k + 1]); the execution whose copy each is */
-    int32_t *latest;       /* per value */
+    int64_t *bytes, most;  /* bytes per step; of the largest step */
+    int32_t *first, *made; /* reads of k: [first[k], first[k + 1]); per read: the execution it reads from */
+    int32_t *latest;       /* per value: the latest execution that made it */
     int32_t member[MEMBERS], nmember;
 } Hoist;
 
@@ -47,7 +47,8 @@ static bool is_member(const Hoist *h, int32_t k)
     return is;
 }
 
-/* Does k make something for members alone, or so little that it may be there for longer? */
+/* May execution k move with the members: only they read its outputs, or these are so small that they may be
+ * resident for longer? */
 static bool may_join(const Hoist *h, int32_t k)
 {
     const RematOp *op = run(h, k);
@@ -62,7 +63,7 @@ static bool may_join(const Hoist *h, int32_t k)
     return may;
 }
 
-/* The copies out of what k makes; false: others read it. */
+/* Makes the copies out of k's outputs the members; false: there are none, or k may not join them. */
 static bool begin_with(Hoist *h, int32_t k)
 {
     h->nmember = 0;
@@ -73,7 +74,7 @@ static bool begin_with(Hoist *h, int32_t k)
     return h->nmember > 0 && may_join(h, k);
 }
 
-/* The last execution that the members need in front of them. */
+/* The last execution, no member itself, whose outputs the members read; -1: none. */
 static int32_t last_operand(const Hoist *h)
 {
     int32_t last = -1;
@@ -84,7 +85,7 @@ static int32_t last_operand(const Hoist *h)
     return last;
 }
 
-/* The last execution of an operator that must not run behind a member. */
+/* The last execution of an operator that must not run behind a member; -1: none. */
 static int32_t last_barred(const Hoist *h)
 {
     int32_t last = -1;
@@ -125,7 +126,7 @@ static int64_t largest(Hoist *h)
     return most;
 }
 
-/* The first step from `from` on behind which the members have room with all that is there; at most `to`. */
+/* The first step from `from` on behind which the members fit beside all resident bytes; at most `to`. */
 static int32_t find_room(const Hoist *h, int32_t from, int32_t to)
 {
     int64_t made = 0, workspace = 0;
@@ -141,7 +142,7 @@ static int32_t find_room(const Hoist *h, int32_t from, int32_t to)
     return from;
 }
 
-/* Where the members can go: behind that step; -1: not to an earlier place than the first of them has. */
+/* The step behind which the members can go; -1: none that is earlier than their first one's place. */
 static int32_t find_place(const Hoist *h)
 {
     int32_t last = last_operand(h), barred = last_barred(h), first = h->n;
@@ -152,7 +153,8 @@ static int32_t find_place(const Hoist *h)
     return to + 1 < first ? to : -1;
 }
 
-/* With as many of the operands' executions as lead to the earliest place. */
+/* Adds executions of operands to the members as long as that leads to an earlier place; returns the place, as
+ * find_place. */
 static int32_t choose_members(Hoist *h)
 {
     int32_t to = find_place(h), n = h->nmember, last;
@@ -191,8 +193,8 @@ static void hoist(Hoist *h, int32_t k)
     free(alt);
 }
 
-/* The search may have put a copy of what is staged anywhere in front of its reader, or behind its writer:
- * puts it next to that. */
+/* Puts each copy of a staged state next to its reader or writer, as the search may have put it anywhere in
+ * front of its reader or behind its writer. */
 static void put_copies_near(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n)
 {
     int32_t *copy = RM_NEW(int32_t, inst->nvalues + 1), *to = RM_NEW(int32_t, n + 1), at = 0;

@@ -28,8 +28,8 @@ static bool check_list(int32_t op, const int32_t *list, int32_t n, int32_t limit
     return true;
 }
 
-/* Costs, workspaces, kernel choices and in-place pairs of one operator; adds its dearest
- * kernel. */
+/* Checks costs, workspaces, kernel choices and in-place pairs of one operator; adds the cost of
+ * its most expensive kernel to *cost_sum. */
 static bool check_op(const RematOp *o, int32_t op, int64_t *cost_sum, int64_t *ws_max, char err[REMAT_ERR])
 {
     int64_t dearest = o->cost;
@@ -106,7 +106,7 @@ static bool check_barriers(const RematInstance *inst, char err[REMAT_ERR])
     return true;
 }
 
-/* A fetch has the outputs of its operator, and no more than a cost. */
+/* Checks a fetch: it has the outputs of its operator, and otherwise only a cost and a link. */
 static bool check_fetch(const RematInstance *inst, int32_t i, uint8_t *fetched, char err[REMAT_ERR])
 {
     const RematOp *o = &inst->ops[i];
@@ -158,7 +158,7 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR])
 
 /* ---- indexing ------------------------------------------------------------------------ */
 
-/* Rows from the lists of the operators. */
+/* Makes rows from the operators' lists of inputs or outputs. */
 static Rows rows_forward(const RematInstance *inst, bool outputs)
 {
     int32_t n = inst->nops + inst->nfetch;
@@ -174,7 +174,7 @@ static Rows rows_forward(const RematInstance *inst, bool outputs)
     return r;
 }
 
-/* Turns (op, target) pairs around: for each of n targets the ops that name it. */
+/* Inverts the (op, target) pairs: row t of n has the ops that name target t. */
 static Rows rows_backward(const RematInstance *inst, int32_t n, bool barriers)
 {
     Rows r = {RM_NEW(int32_t, n + 2), NULL};

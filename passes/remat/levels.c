@@ -8,9 +8,9 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* The loops over a block are what the search spends its time in: compile them for wider
- * registers as well, and with gcc's sanitizers without their checks, which take most of the time
- * of a search then.  fuzz_solve is clang's, and has them. */
+/* The search spends its time in the loops over a block: they are compiled for wider registers as
+ * well, and under gcc's sanitizers without checks, which would take most of the time of a search.
+ * fuzz_solve, built by clang, has the checks. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__SANITIZE_ADDRESS__)
 #define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
 #else
@@ -46,7 +46,7 @@ WIDE static int32_t add_part(int32_t *restrict m, int32_t lo, int32_t hi, int32_
     return delta;
 }
 
-/* The same where the limit is out of reach before and after. */
+/* The same for a block that is within the limit before and after. */
 WIDE static void add_low(int32_t *restrict m, int32_t lo, int32_t hi, int32_t x, int32_t *max)
 {
     int32_t most = INT_MIN;

@@ -1,6 +1,6 @@
 /* order.c -- orders to start from: list scheduling by memory, and depth first.
  *
- * Greedy: of the operators whose inputs are there, the one that adds the fewest bytes (its
+ * Greedy: of the operators whose inputs are made, the one that adds the fewest bytes (its
  * outputs less the inputs it is the last reader of); among equals the one whose inputs are
  * newest, so that it tends to finish what it began. Depth first: the operators nothing
  * reads, in input order, each behind what it needs. Barriers count as dependencies: an
@@ -83,7 +83,7 @@ void order_greedy(const Problem *p, int32_t *order)
         arrive(&g, i);
     for (int32_t n = 0; n < p->nops;) {
         int32_t op = heap_pop(&g.ready).id;
-        if (g.made[op] >= 0) /* rated anew since */
+        if (g.made[op] >= 0) /* a stale entry: op was pushed again since */
             continue;
         order[n] = op;
         advance(&g, op, n++);

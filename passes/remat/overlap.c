@@ -1,13 +1,13 @@
-/* overlap.c -- copies beside kernels: one that comes in begins as much earlier as it takes, and what goes out
- * stays as much longer, as far as no step gets more bytes than the largest has. What is staged has room of
- * its own, half of it for each direction, or what its step leaves of the largest, where operators wait half
- * as long then.
+/* overlap.c -- overlaps copies with kernels: a copy in begins earlier by the time it takes, and a value that
+ * is copied out is held longer by that time, as far as no step gets more bytes than the largest step has.
+ * Staged states have room of their own, half of it for each direction; or what their step leaves of the
+ * largest step's bytes, if operators then wait less than half as long.
  *
- * The search places a copy that comes in in front of its reader, one that goes out behind its writer, and
- * counts the bytes of what is offloaded as free when nobody reads them: then kernels would wait for every
- * copy. Each direction is a lane in which copies run one behind the other. Those that come in from the last
- * to the first: each is to end when its reader runs and before the next begins. Those that go out from the
- * first to the last: each begins when it can. O(executions + the sum of the distances). */
+ * The search places a copy in directly in front of its reader, a copy out directly behind its writer, and
+ * counts the bytes of an offloaded value as free when nothing reads them: kernels would wait for every copy.
+ * Each direction is a lane in which copies run one behind the other. Copies in are placed from the last to
+ * the first: each is to end when its reader runs and before the next begins. Copies out are placed from the
+ * first to the last: each begins as soon as it can. O(executions + the sum of the distances). */
 #include "remat_int.h"
 
 #include <stdlib.h>
@@ -17,10 +17,10 @@ typedef struct {
     const RematInstance *inst;
     int32_t *seq, n;
     uint8_t *alt;
-    int64_t *bytes, *staged, *start; /* of a step; start: of the kernels, without waits */
-    int64_t most, room;              /* bytes and staged ones that a step may have */
+    int64_t *bytes, *staged, *start; /* per step; start: when its kernel begins, without waits */
+    int64_t most, room;              /* most bytes, and most staged bytes, that a step may have */
     bool stages;                     /* is anything staged? */
-    int64_t peak; /* not 0: what is staged may have what a step leaves of these, instead of the room */
+    int64_t peak; /* not 0: staged bytes are limited by what a step leaves of the peak, not by room */
 } Overlap;
 
 static int32_t origin(const Overlap *o, int32_t op)
@@ -43,7 +43,7 @@ static bool reads(const RematOp *o, int32_t value)
     return false;
 }
 
-/* May a result be in the place of this value? */
+/* May a result of op take over the buffer of this value? */
 static bool takes_over(const Overlap *o, int32_t op, int32_t value)
 {
     const RematOp *run = &o->inst->ops[op];
@@ -53,7 +53,7 @@ static bool takes_over(const Overlap *o, int32_t op, int32_t value)
     return false;
 }
 
-/* Does this operator read what the copy makes, or make it? */
+/* Does op read or make the values that the copy makes? */
 static bool meets(const Overlap *o, int32_t op, int32_t fetch)
 {
     bool met = origin(o, op) == origin(o, fetch);
@@ -79,7 +79,7 @@ static void measure(Overlap *o)
     }
 }
 
-/* May step k have so many more?  part: of the room that what is staged may have. */
+/* May step k have so many more bytes and staged bytes?  These may take 1 / part of their room. */
 static bool has_room(const Overlap *o, int32_t k, int64_t bytes, int64_t staged, int32_t part)
 {
     int64_t now = o->bytes[k] + bytes, room = o->peak ? o->peak - now : o->room;
@@ -89,7 +89,7 @@ static bool has_room(const Overlap *o, int32_t k, int64_t bytes, int64_t staged,
 
 /* ---- in --------------------------------------------------------------------------------- */
 
-/* The execution at `from` goes to the earlier place `to`, and its copies are there from then on. */
+/* Moves the execution at `from` to the earlier place `to`; its copies are resident from there on. */
 static void put_before(Overlap *o, bool *done, int32_t from, int32_t to, int64_t bytes)
 {
     int32_t op = o->seq[from];
@@ -115,7 +115,7 @@ static void put_before(Overlap *o, bool *done, int32_t from, int32_t to, int64_t
 static void advance_copies(Overlap *o)
 {
     bool *done = RM_NEW(bool, o->n + 1);
-    int64_t next = INT64_MAX; /* when the lane is taken again */
+    int64_t next = INT64_MAX; /* when the next copy in the lane begins */
     for (int32_t at = o->n - 1; at >= 0; at -= !comes_in(o, o->seq[at]) || done[at]) {
         if (!comes_in(o, o->seq[at]) || done[at])
             continue;
@@ -135,7 +135,7 @@ static void advance_copies(Overlap *o)
 
 /* ---- out ----------------------------------------------------------------------------- */
 
-/* The execution at `from` goes to the later place `to`, and what it reads is there until then. */
+/* Moves the execution at `from` to the later place `to`; the state it copies stays staged until then. */
 static void put_behind(Overlap *o, int32_t from, int32_t to)
 {
     int32_t op = o->seq[from];
@@ -153,7 +153,7 @@ static void put_behind(Overlap *o, int32_t from, int32_t to)
     o->alt[to] = alt;
 }
 
-/* Copies out that are operators. */
+/* Delays the copies out of states, which are operators, to where their lane has time for them. */
 static void delay_copies(Overlap *o)
 {
     bool *done = RM_NEW(bool, o->inst->nops + 1);
@@ -180,7 +180,8 @@ static void find_fetched(const Overlap *o, bool *fetched)
             fetched[origin(o, o->seq[k])] = true;
 }
 
-/* The last reader of each output of the run at k, before what it made is made again at `end`. */
+/* Fills until: per output of the run at k, its last reader. Returns the next run of the operator or its
+ * fetch, or n; readers from there on read other copies. */
 static int32_t behind(const Overlap *o, int32_t k, int64_t *until)
 {
     int32_t end = k + 1;
@@ -191,8 +192,8 @@ static int32_t behind(const Overlap *o, int32_t k, int64_t *until)
     return end;
 }
 
-/* The last step that the outputs of the run at k stay for their copy, which ends at *ready: by start[], which
- * does not know that operators wait, as early as that where they have to. */
+/* The last step that holds the outputs of the run at k for their copy out, which ends at *ready. Times are by
+ * start[], which has no waits; where there is no room to hold them, *ready becomes that earlier time. */
 static int32_t delay_offload(Overlap *o, int32_t k, int64_t *ready)
 {
     const RematOp *op = &o->inst->ops[o->seq[k]];
@@ -214,7 +215,7 @@ static int32_t delay_offload(Overlap *o, int32_t k, int64_t *ready)
     return at;
 }
 
-/* link: per operator, of its copies. */
+/* Fills offload, as in remat_overlap. link: per operator, the time to copy its outputs. */
 static void delay_offloads(Overlap *o, int32_t *offload, const int64_t *link)
 {
     bool *fetched = RM_NEW(bool, o->inst->nops + 1), *ran = RM_NEW(bool, o->inst->nops + 1);
@@ -240,10 +241,10 @@ static void delay_offloads(Overlap *o, int32_t *offload, const int64_t *link)
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
 typedef struct {
-    int64_t now, out, in; /* ends of what ran last: kernels, copies */
-    int64_t left;         /* when all bytes are free that were left so far */
-    int64_t *ready, *away; /* per value: when it is there; per operator: the end of its offload */
-    int64_t *leaves;       /* per execution: when the bytes are free that it may be the first to get */
+    int64_t now, out, in; /* times when the last kernel, copy out and copy in ended */
+    int64_t left;         /* time when all bytes given up so far are free */
+    int64_t *ready, *away; /* per value: when it is complete; per operator: the end of its offload */
+    int64_t *leaves;       /* per execution: when the bytes are free that are given up in front of it */
 } Lanes;
 
 static void run_in(Lanes *l, const RematOp *op, int64_t away)
@@ -253,7 +254,7 @@ static void run_in(Lanes *l, const RematOp *op, int64_t away)
         l->ready[op->out[i]] = l->in;
 }
 
-/* The bytes it reads are free when it has ended. */
+/* Runs a copy out; the bytes that it reads are free when it has ended. */
 static void run_out(Lanes *l, const RematOp *op, int32_t k)
 {
     l->out = later(l->out, l->ready[op->in[0]]) + op->link;
@@ -274,7 +275,7 @@ static void run_operator(const Overlap *o, Lanes *l, int32_t k, int32_t offload,
     l->leaves[offload + 1] = later(l->leaves[offload + 1], l->out);
 }
 
-/* How long operators wait where each lane runs in order. */
+/* How long operators wait if each lane runs its copies or kernels in order. */
 static int64_t waits(const Overlap *o, const int32_t *offload, const int64_t *link)
 {
     Lanes l = {.ready = RM_NEW(int64_t, o->inst->nvalues + 1), .away = RM_NEW(int64_t, o->inst->nops + 1),
@@ -294,7 +295,7 @@ static int64_t waits(const Overlap *o, const int32_t *offload, const int64_t *li
     return l.now - (o->start[o->n] - o->start[0]);
 }
 
-/* Copies in time, and how long operators wait for them. */
+/* Places all copies to be in time; returns how long operators still wait for them. */
 static int64_t place_copies(Overlap *o, int32_t *offload)
 {
     int64_t *link = RM_NEW(int64_t, o->inst->nops + 1);
@@ -312,7 +313,7 @@ static int64_t place_copies(Overlap *o, int32_t *offload)
     return late;
 }
 
-/* Of all steps, what is staged included. */
+/* The bytes of the largest step, staged bytes included. */
 static int64_t largest(const Overlap *o)
 {
     int64_t most = 0;
@@ -321,7 +322,7 @@ static int64_t largest(const Overlap *o)
     return most;
 }
 
-/* Copies that come in early for what a step leaves may keep others back: only where that is much better. */
+/* Copies in that use the bytes that steps leave may keep others back: that is used only if much better. */
 int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int64_t room,
                       int32_t *offload)
 {
@@ -341,7 +342,7 @@ int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int
         o.alt = with;
         o.peak = largest(&o);
         int64_t spared = place_copies(&o, other);
-        if (spared < late / 2) { /* who waits for whose bytes is not counted */
+        if (spared < late / 2) { /* by half, as waits() does not know which copy waits for whose bytes */
             late = spared;
             memcpy(seq, hoisted, ops);
             memcpy(alt, with, kernels);

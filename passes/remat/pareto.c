@@ -16,7 +16,7 @@ static void *copy(const void *from, size_t bytes)
     return to;
 }
 
-/* The poorer budget's schedule stands in for the richer one's. */
+/* Replaces the result of a larger budget by a smaller budget's schedule. */
 static void adopt(RematResult *to, const RematResult *from)
 {
     free(to->seq);
@@ -42,7 +42,8 @@ static void make_monotone(RematResult *results, int32_t count)
             results[i].lower_bound = results[i - 1].lower_bound;
 }
 
-/* Evenly spaced from the top down to the least budget that a part of the time finds, with its schedule. */
+/* Chooses budgets, evenly spaced from the top down to the least budget found in a part of the time; *least is
+ * its schedule. */
 static bool choose_budgets(const RematInstance *inst, const RematOptions *options, int64_t *budgets,
                            int32_t count, RematResult *least, char err[REMAT_ERR])
 {

@@ -5,8 +5,8 @@
  * after which most bytes are alive); its blocks are given or lie between articulation
  * values (one value carries nearly everything across). Most policies choose which forward values
  * to keep for the backward pass, some by segments of blocks; replay() runs the input order, makes a dropped
- * value again, with what it needs, before its first backward reader, and keeps it to its last reader. Revolve
- * also chooses anew while it runs, and DTR is the eviction sweep with its own rule.
+ * value again, with the values that it needs, before its first backward reader, and keeps it to its last
+ * reader. Revolve also chooses anew while it runs, and DTR is the eviction sweep with its own rule.
  *
  * Chen et al. 2016 (sqrt and greedy), Griewank and Walther 2000 (revolve), Kirisame et al.
  * 2021 (DTR), PyTorch's activation_memory_budget (knapsack), Korthikanti et al. 2022 and PyTorch's
@@ -57,7 +57,8 @@ int32_t policy_last_forward(const Policy *y, int32_t v)
     return last;
 }
 
-/* By the layers that are said; false: none is.  What is in none is a block, too. */
+/* Makes blocks of the layers that the instance gives; false: it gives none.  Operators between layers are
+ * blocks, too. */
 static bool take_layers(Policy *y)
 {
     int32_t last = 0;
@@ -105,12 +106,12 @@ static bool drops(const Policy *y, int32_t op)
     return any;
 }
 
-/* Which forward operators may run again in the backward pass: not those that may be needed, for
- * a backward reader of their values or of values made from them again, only behind their barrier. */
+/* Finds the forward operators that may run again in the backward pass: not those that may be needed only
+ * behind their barrier, by a backward reader of their values or of values recomputed from them. */
 void policy_find_again(Policy *y)
 {
     const Problem *p = y->p;
-    int32_t *needed = RM_NEW(int32_t, y->loss + 1); /* per op: until when */
+    int32_t *needed = RM_NEW(int32_t, y->loss + 1); /* per op: the last position that may need it again */
     for (int32_t u = y->loss; u >= 0; u--) {
         int32_t barrier = p->nops;
         for (int32_t k = p->out.first[u]; k < p->out.first[u + 1]; k++) {
@@ -172,7 +173,7 @@ static void want(Policy *y, int32_t op)
     }
 }
 
-/* Runs op after everything it misses. */
+/* Appends op to the schedule, behind the producers of all inputs that are not held, and of theirs. */
 void policy_run(Policy *y, int32_t op)
 {
     const Problem *p = y->p;
@@ -216,9 +217,9 @@ static void replay(Policy *y)
     policy_offer(y);
 }
 
-/* ---- segments of layers: what is made in one is made again there --------------------- */
+/* ---- segments of layers, each recomputed as a whole ----------------------------------- */
 
-enum { STORED = -1 }; /* what is in no segment */
+enum { STORED = -1 }; /* in no segment */
 
 static int32_t segment_of(const Policy *y, const int32_t *segment, int32_t op)
 {
@@ -226,8 +227,8 @@ static int32_t segment_of(const Policy *y, const int32_t *segment, int32_t op)
     return layer < 0 ? STORED : segment[layer];
 }
 
-/* Of a segment only what crosses into a later one is kept, of all else everything.  segment: per layer,
- * rising. */
+/* Keeps only values that leave their segment, and all values outside segments.  segment: per layer, its
+ * segment or STORED; rising. */
 static void keep_segments(Policy *y, const int32_t *segment)
 {
     const Problem *p = y->p;
@@ -352,8 +353,8 @@ static void checkpoint_greedy(Policy *y, int64_t most)
     free(segment);
 }
 
-/* The largest segment size of a geometric series that fits the budget, or the one of the
- * least peak. */
+/* Tries a geometric series of segment sizes; result_offer keeps the cheapest schedule that fits,
+ * or else the one of the least peak. */
 static bool policy_chen_greedy(Policy *y, const char *rest)
 {
     int64_t total = 0;
@@ -417,9 +418,9 @@ static bool policy_greedy(Policy *y, const char *rest)
     return !*rest;
 }
 
-/* Keeps what is dear to make again, read by the backward pass or not: fewer bytes per cost than the forward
- * pass makes on the whole, which products do.  Norms, activations, dropout and attention's scores run again.
- */
+/* Keeps values that are expensive to make again, read by the backward pass or not: those with fewer bytes per
+ * cost than the forward pass on average, such as results of products.  Norms, activations, dropout and
+ * attention's scores run again. */
 static bool policy_selective(Policy *y, const char *rest)
 {
     const Problem *p = y->p;
@@ -439,8 +440,8 @@ static bool policy_selective(Policy *y, const char *rest)
 
 enum { KNAPSACK_UNITS = 1000 };
 
-/* Which values to keep so that at most `units` thousandths of the saved bytes remain and
- * the cost of the dropped is least. */
+/* Chooses the values to keep so that at most `units` thousandths of the saved bytes remain and
+ * the cost of the dropped ones is least. */
 static void knapsack(Policy *y, const Rated *list, int32_t n, int32_t units)
 {
     const Problem *p = y->p;
@@ -497,7 +498,7 @@ static bool policy_dtr(Policy *y, const char *rest)
 
 /* ---- by name ------------------------------------------------------------------------- */
 
-/* What follows the name is the policy's own; false: it is not what it should be. */
+/* The policies by name; `rest` is the text behind the name. run returns false if that is malformed. */
 static const struct {
     const char *name;
     bool (*run)(Policy *y, const char *rest);
@@ -517,7 +518,7 @@ static const struct {
 };
 enum { NPOLICIES = sizeof policies / sizeof *policies };
 
-/* Its place; NPOLICIES: there is none. */
+/* The policy's index in policies; NPOLICIES: there is none. */
 static size_t find_policy(const char *name, const char **rest)
 {
     for (size_t i = 0; i < NPOLICIES; i++) {

@@ -28,7 +28,7 @@ static int32_t revolve_hop(int32_t length, int32_t slots)
     return hop < 1 ? 1 : hop < length ? (int32_t)hop : length - 1;
 }
 
-/* The backward pass reads block k: hold checkpoints on the way from the nearest one.
+/* Places checkpoints between block k, which the backward pass reads, and the nearest one before.
  * stored[b]: the border behind block b is held. */
 static void revolve_plan(Policy *y, bool *stored, int32_t k, int32_t slots)
 {
@@ -48,7 +48,7 @@ static void revolve_plan(Policy *y, bool *stored, int32_t k, int32_t slots)
     }
 }
 
-/* Only what crosses a stored border, or belongs to block k, may still be read. */
+/* Drops held values that neither cross a stored border nor belong to block k. */
 static void revolve_hold(Policy *y, const bool *stored, int32_t k)
 {
     const Problem *p = y->p;
@@ -98,7 +98,7 @@ static void revolve(Policy *y, int32_t slots)
     free(stored);
 }
 
-/* As many checkpoints as fit.  Anything may have been dropped when it is needed. */
+/* Tries ever fewer checkpoints, any forward value being droppable; the best schedule is the result. */
 bool policy_revolve(Policy *y, const char *rest)
 {
     for (int32_t v = 0; v < y->p->nvals; v++)

@@ -31,7 +31,7 @@ typedef struct {
 } Record;
 
 typedef struct {
-    int64_t id, cost, link; /* of the operator, then its record */
+    int64_t id, cost, link; /* id: of the operator, later the number of its record */
     int32_t line;
 } Fetch;
 
@@ -41,7 +41,7 @@ typedef struct {
     Fetch *fetch;
     int32_t nfetch;
     int64_t persistent, whole, link, host;
-    int64_t loss; /* id, then record; -1 = not said */
+    int64_t loss; /* id, later the record's number; -1 = not given */
     int32_t loss_line;
     int64_t cost_sum, byte_sum;
     int32_t line;
@@ -199,7 +199,7 @@ static Record *new_record(Reader *r)
     return rec;
 }
 
-/* The limits of remat_check, here with the line. */
+/* Checks the limits of remat_check here as well, for a message that names the line. */
 static bool add_sums(Reader *r, const Record *rec)
 {
     const int64_t limit = (int64_t)1 << 62;
@@ -240,7 +240,7 @@ static bool read_operator(Reader *r)
     return add_sums(r, rec);
 }
 
-/* The number of a line that holds a word and a number. */
+/* Reads the number of a line that holds a word and a number. */
 static bool read_setting(Reader *r, const char *what, int64_t *x)
 {
     if (!read_number(r, what, x))
@@ -326,7 +326,7 @@ static int by_ref(const void *a, const void *b)
     return x->output != y->output ? (x->output < y->output ? -1 : 1) : x->taker - y->taker;
 }
 
-/* The id of a reference that is there twice; -1: none is. */
+/* The id of a reference that is listed twice; -1: there is none. */
 static int64_t listed_twice(const Ref *list, int32_t n)
 {
     Ref *sorted = RM_NEW(Ref, n);

@@ -18,10 +18,10 @@
  * its inputs and outputs being among the copies, and the peak is the largest step. Every
  * operator runs at least once.
  *
- * A fetch is an operator that makes new copies of another's outputs from what was offloaded
- * when that one had run: without inputs, any number of times, and never before it. All
- * fetches of a schedule share the link: the sum of theirs stays within the instance's. What they fetch is in
- * the host's memory, each output once however often it is fetched: its bytes stay within the instance's, too.
+ * A fetch is an operator without inputs that makes new copies of another operator's outputs,
+ * which were offloaded after that one ran. It runs any number of times, but never before it. The link costs
+ * (RematOp.link) of all fetches of a schedule sum to at most RematInstance.link. A fetched output takes its
+ * bytes in the host's memory once however often it is fetched: these sum to at most RematInstance.host.
  *
  * Errors: functions return false and write one line to err (REMAT_ERR bytes). Nothing here
  * exits. An infeasible budget is no error: see RematResult.feasible.
@@ -52,30 +52,30 @@ typedef struct {
     int32_t out, in; /* positions in the operator's own lists */
 } RematInPlace;
 
-/* Beside what an operator runs: a copy has a lane for its direction. */
+/* The lane that an operator runs in: kernels, copies from the host's memory, copies to it. */
 typedef enum { REMAT_KERNEL, REMAT_IN, REMAT_OUT } RematLane;
 
 typedef struct {
-    int64_t cost, workspace; /* kernel choice 0 */
+    int64_t cost, workspace; /* of kernel choice 0 */
     int32_t nin, nout;
     const int32_t *in, *out; /* values, each once per list; one producer each */
     bool once;               /* must not run a second time */
-    int32_t layer;           /* of the model, rising from 1 on, for policies; 0: in none */
+    int32_t layer;           /* layer of the model, rising from 1 on, for policies; 0: in none */
     int32_t ninplace;        /* at most 64 */
     const RematInPlace *inplace;
     int32_t nalt;
     const RematAlt *alt; /* kernel choice k > 0 is alt[k - 1]; at most 255 of them */
     int32_t nbarrier;
     const int32_t *barrier; /* operators that must not run once this one has run */
-    int32_t fetch_of;       /* of a fetch: the operator whose outputs it makes */
-    int64_t link;           /* of a fetch: what it takes of the instance's; of a copy: its time */
-    RematLane lane;         /* of an operator that runs once; a fetch is a copy in */
-    int64_t staged; /* of a copy that is an operator: the bytes of what it copies, which are there from
-                     * the copy in to the copy out, and not among those of the values */
+    int32_t fetch_of;       /* for a fetch: the operator whose outputs it makes */
+    int64_t link;           /* for a fetch: its share of RematInstance.link; for other copies: their time */
+    RematLane lane;         /* for an operator that runs once; not set for a fetch, which is a copy in */
+    int64_t staged; /* for a copy that is no fetch: bytes of what it copies, resident from the copy in
+                     * to the copy out, and not among the bytes of the values */
 } RematOp;
 
-/* The order of ops is a valid topological order and respects the barriers. Behind them are
- * the fetches, at most one of an operator. Arrays belong to the caller, unless remat_read made
+/* The order of ops is a valid topological order and respects the barriers. The fetches follow
+ * them, at most one for each operator. Arrays belong to the caller, unless remat_read made
  * them. */
 typedef struct {
     int32_t nops, nvalues;
@@ -84,10 +84,10 @@ typedef struct {
     int64_t persistent;   /* bytes that are always there: parameters, optimizer state */
     int32_t loss;         /* last forward operator, -1 = unknown (for policies) */
     void *memory;         /* owned storage when made by remat_read */
-    int64_t whole;        /* what percentages of a budget are of; 0: the input order's peak */
+    int64_t whole;        /* bytes that budgets in percent are relative to; 0: the input order's peak */
     int32_t nfetch;
-    int64_t link;         /* for all fetches of a schedule */
-    int64_t host;         /* bytes, of all values that a schedule fetches, each once; 0: not limited */
+    int64_t link;         /* limit on the sum of RematOp.link over all fetches of a schedule */
+    int64_t host;         /* limit on the bytes of all values that a schedule fetches, each once; 0: none */
 } RematInstance;
 
 /* Checks ranges, producers, order, barriers, and that the sums of costs and bytes stay
@@ -102,28 +102,28 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  * fields:
  *
  *     ws=N            workspace
- *     keep[=K]        output K (0 when not said) lives to the end
+ *     keep[=K]        output K (default 0) lives to the end
  *     once            never run again
- *     layer=N         of the model, from 1 on; policies store what is in none
+ *     layer=N         layer of the model, from 1 on; policies store values outside all layers
  *     out=N           a further output of N bytes
- *     inplace=ID[.K][:J]  output J (0 when not said) may take over that input
+ *     inplace=ID[.K][:J]  output J (default 0) may take over that input
  *     alt=COST,WS     a further kernel choice
  *     before=ID       barrier: ID must not run after this
  *
- * Where no line says a layer, layers end where one value carries everything across.
- * A line "whole N" says what percentages of a budget are of (0: of the input order's peak).
+ * If no line has a layer, layers end where one value carries everything across.
+ * A line "whole N" sets the bytes that budgets in percent are relative to (0: the input order's peak).
  * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
  * bytes, a line "loss ID" names the last forward operator. A line "fetch ID COST LINK" says that the
- * results of ID may be fetched, a line "link N" what there is for all fetches, a line "host N" how many bytes
- * may be fetched, each once (0: any number). ids: the file's id of each
- * operator, of a fetch that of the operator it is of (owned by the instance), may be NULL. */
+ * outputs of ID may be fetched, a line "link N" sets the limit on the LINKs of all fetches, a line "host N"
+ * the limit on bytes that are fetched, each once (0: none). ids: the file's id of each operator;
+ * for a fetch, of the operator it fetches (owned by the instance); may be NULL. */
 bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
                 char err[REMAT_ERR]);
 bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,
                  char err[REMAT_ERR]);
 void remat_free(RematInstance *inst);
 
-/* Writes an instance (a checked one) as such a file; ids are positions. */
+/* Writes a checked instance as a .dag file; ids are positions. */
 void remat_write(const RematInstance *inst, FILE *f);
 
 /* ---- evaluation (evaluate.c) --------------------------------------------------------- */
@@ -162,19 +162,19 @@ typedef struct {
     int threads;          /* 0 and 1 = one; the result depends on it, but not on timing */
     double gap;           /* stop when cost <= bound * (1 + gap); 0 = only at the optimum */
     int64_t enough;       /* stop also when cost <= this; 0 = only by the gap */
-    bool rough_bound;     /* leave the dearer lower bound out */
+    bool rough_bound;     /* skip the more expensive lower bound */
     const int32_t *start; /* a schedule to start from, or NULL */
     int32_t nstart;
-    bool repair;          /* it is a cheap one of a few bytes too many: bring it within the budget first */
+    bool repair;          /* start is cheap but slightly over the budget: bring it within the budget first */
     void (*progress)(void *user,
                      const RematPoint *point); /* each improvement; may be NULL */
-    /* Now and then while it searches, with its best schedule so far (cost 0: none) and the bound;
-     * done: part of the limit on moves or time that is spent. */
+    /* Called now and then during the search, with the best schedule so far (cost 0: none) and the bound;
+     * done: the spent fraction of the limit on moves or time. */
     void (*tick)(void *user, const RematPoint *best, int64_t bound, double done);
     void *user;
 } RematOptions;
 
-/* Budget, 10 s, one thread, seed 1. */
+/* This budget, 10 s, one thread, seed 1. */
 RematOptions remat_defaults(int64_t budget);
 
 typedef struct {
@@ -188,7 +188,7 @@ typedef struct {
     uint8_t *alt; /* kernel choice of each step */
     int64_t cost, peak;
     double price;        /* shadow price: cost that one more byte saves, by the bound; 0 = unknown */
-    int64_t lower_bound; /* on the cost of every schedule within the budget, any order */
+    int64_t lower_bound; /* on the cost of every schedule within the budget, in any order */
     int64_t min_budget;  /* least peak that was seen (an upper bound of the least budget) */
     int64_t min_budget_bound; /* no schedule has a smaller peak */
     int64_t moves;
@@ -210,7 +210,7 @@ bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
                       RematResult *result, char err[REMAT_ERR]);
 
 /* count budgets, evenly spaced from the input order's peak (or options->budget when not 0)
- * down to the least one; results[i] is never dearer than results[i + 1]. The limits of
+ * down to the least one; results[i] never costs more than results[i + 1]. The limits of
  * options hold for the whole curve. */
 bool remat_pareto(const RematInstance *inst, const RematOptions *options, int32_t count,
                   RematResult *results, char err[REMAT_ERR]);
@@ -225,11 +225,11 @@ void remat_repack_order(const RematInstance *inst, int32_t *seq, uint8_t *alt, i
 
 /* ---- copies beside kernels (overlap.c) ------------------------------------------------- */
 
-/* Moves the copies of a schedule (a valid one), fetches among them, to where they are in time, and says where
- * what is offloaded is no longer held: offload[k] is the step behind which that is so of what the operator at
- * k makes, -1 where it is not fetched. The link's unit is that of costs. The peak does not rise, and staged
- * are at most `room` bytes, or what one operator has. Returns how long operators wait for copies all the
- * same, roughly. */
+/* Moves the copies of a valid schedule, fetches included, to where they are done in time. offload[k]: the
+ * step after which the outputs of the execution at k need not be held, as they are offloaded; -1: they are
+ * not fetched. The link is in units of cost. The peak does not rise; at most `room` bytes, or those of one
+ * operator, are staged at a time. Returns roughly how long operators still wait for copies, in units of
+ * cost. */
 int64_t remat_overlap(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n, int64_t room,
                       int32_t *offload);
 
@@ -243,20 +243,20 @@ typedef struct {
     double price;       /* cost saved per further byte of budget there */
 } RematBound;
 
-/* effort 0: the parametric min cut over all useful operators. effort 1: also the least peak of
- * ways back in time (bound_peak.c), and the stage model by integer programming when built with
- * GLPK and the instance has at most 600 operators. */
+/* effort 0: the parametric min cut over all useful operators. effort 1: also the bound on the
+ * least peak of bound_peak.c, and the stage model by integer programming when built with GLPK
+ * and the instance has at most 600 operators. */
 bool remat_bound(const RematInstance *inst, int64_t budget, int effort, RematBound *bound,
                  char err[REMAT_ERR]);
 
 /* ---- named policies (policy.c) ------------------------------------------------------- */
 
-/* A policy by its name. keep-all and recompute-all are the ends; by layers: every-N (segments of N),
- * segments=1-2,4 (these, counted from 1; the others are stored), ratio=F (a share of them, each by itself),
- * chen-sqrt; for the budget: chen-greedy, greedy (bytes per cost), knapsack (PyTorch's), revolve, dtr;
- * selective (what is cheaper than on the whole, whatever the budget). A policy's schedule may miss the
- * budget: feasible says so. */
-extern const char *const remat_policies[]; /* those that are usually compared; NULL terminated */
+/* Schedules by a named policy. keep-all and recompute-all are the extremes; by layers: every-N (segments of N
+ * layers), segments=1-2,4 (recomputes these, counted from 1; stores the others), ratio=F (recomputes a
+ * fraction F of the layers, each by itself), chen-sqrt; by budget: chen-greedy, greedy (bytes per cost),
+ * knapsack (PyTorch's), revolve, dtr; whatever the budget: selective (recomputes what is cheaper than
+ * average). A schedule may miss the budget: result->feasible says so. */
+extern const char *const remat_policies[]; /* names that are usually compared; NULL terminated */
 bool remat_is_policy(const char *name);
 bool remat_named_policy(const RematInstance *inst, const char *name, int64_t budget,
                         RematResult *result, char err[REMAT_ERR]);

@@ -1,5 +1,5 @@
-/* remat_int.h -- shared by the files of passes/remat: memory, random numbers, the indexed
- * problem, schedules. */
+/* remat_int.h -- declarations shared by the files of passes/remat: memory, random numbers, the
+ * indexed problem, schedules. */
 #ifndef CKC_REMAT_INT_H
 #define CKC_REMAT_INT_H
 #include "ir/mem.h"
@@ -14,7 +14,7 @@
 #define RM_NEW(T, n) ((T *)mem_new((size_t)(n), sizeof(T)))
 #define rm_fail(err, ...) (snprintf(err, REMAT_ERR, __VA_ARGS__), false)
 
-/* Room for one more element of a list, whose length n goes up by one; it doubles at powers of two. */
+/* Makes room for one more element and increments the length n; the capacity doubles at powers of two. */
 static inline void *rm_append(void *list, int32_t *n, size_t size)
 {
     if ((*n & (*n - 1)) == 0)
@@ -23,7 +23,7 @@ static inline void *rm_append(void *list, int32_t *n, size_t size)
     return list;
 }
 
-static inline int rm_by_number(const void *a, const void *b) /* of int32_t, for qsort */
+static inline int rm_by_number(const void *a, const void *b) /* compares int32_t, for qsort */
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
@@ -37,14 +37,14 @@ static inline int64_t rm_output_bytes(const RematInstance *inst, const RematOp *
     return n;
 }
 
-/* Room in the host's memory for what the fetch makes, beside `used` bytes? */
+/* Is there room in the host's memory for the fetch's outputs, beside `used` bytes? */
 static inline bool rm_host_has(const RematInstance *inst, int64_t used, const RematOp *fetch)
 {
     return inst->host == 0 || rm_output_bytes(inst, fetch) <= inst->host - used;
 }
 
-/* One more fetch, beside `link` and `host` that others take?  away: what it brings is in the host's memory.
- */
+/* Does one more fetch fit, if others take `link` and `host`?  away: its outputs are in the host's memory
+ * already. */
 static inline bool rm_fetch_fits(const RematInstance *inst, const RematOp *fetch, int64_t link, int64_t host,
                                  bool away)
 {
@@ -86,17 +86,17 @@ typedef struct {
     const RematInstance *inst;
     int32_t nops, nvals;
     int32_t nall;      /* operators and fetches */
-    int32_t *origin;   /* of a fetch the operator whose outputs it makes; of others themselves */
-    int32_t *fetch;    /* of an operator, -1 = none */
-    int32_t *producer; /* of a value: no fetch */
+    int32_t *origin;   /* per fetch: the operator whose outputs it makes; per operator: itself */
+    int32_t *fetch;    /* per operator: its fetch, -1 = none */
+    int32_t *producer; /* per value: the operator that makes it, never a fetch */
     Rows in, out;      /* op -> values */
     Rows readers;      /* value -> ops */
     Rows barred_by;    /* op -> ops after which it must not run */
-    int64_t *bytes;    /* of a value */
-    int64_t *cost;     /* of an op: its cheapest kernel */
-    int64_t *redo;     /* of an op: the least that its outputs cost once more */
-    uint8_t *cheapest; /* that kernel */
-    int64_t *min_ws;   /* least workspace of any kernel */
+    int64_t *bytes;    /* per value */
+    int64_t *cost;     /* per op: cost of its cheapest kernel */
+    int64_t *redo;     /* per op: the least cost of making its outputs once more */
+    uint8_t *cheapest; /* per op: its cheapest kernel */
+    int64_t *min_ws;   /* per op: the least workspace of any kernel */
     int64_t base_cost;
     bool any_inplace, any_alt, any_barrier;
 } Problem;
@@ -123,15 +123,15 @@ void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt,
 
 /* ---- order (hoist.c) ----------------------------------------------------------------- */
 
-/* Moves what ends in copies out (RematOp.lane) to earlier places in a valid schedule; the peak does not rise.
- */
+/* Moves executions whose results only copies out (RematOp.lane) read to earlier places in a valid schedule;
+ * the peak does not rise. */
 void rm_hoist(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n);
 
-/* Pairs of o->inplace are tried in order: do those applied so far (bits) leave both buffers of
- * pair k alone? */
+/* Pairs of o->inplace are tried in order: are both buffers of pair k unused by the pairs applied
+ * so far (bits)? */
 static inline bool inplace_free(const RematOp *o, int32_t k, uint64_t applied)
 {
-    for (; applied; applied &= applied - 1) { /* of up to 64 pairs few are applied */
+    for (; applied; applied &= applied - 1) { /* few of up to 64 pairs are applied */
         const RematInPlace *a = &o->inplace[__builtin_ctzll(applied)];
         if (a->in == o->inplace[k].in || a->out == o->inplace[k].out)
             return false;

@@ -15,22 +15,22 @@
 
 typedef struct {
     int64_t bytes;
-    int32_t maker;       /* execution */
-    int32_t first, last; /* places; last: n when it stays to the end */
+    int32_t maker;       /* the execution that makes it */
+    int32_t first, last; /* places of its maker and last reader; last: n when it stays to the end */
 } Copy;
 
 /* Executions are numbered as in the given order. */
 typedef struct {
     const RematInstance *inst;
-    const int32_t *op; /* of an execution */
-    const uint8_t *alt; /* its kernel choice */
+    const int32_t *op; /* per execution: its operator */
+    const uint8_t *alt; /* per execution: its kernel choice */
     int32_t n;
     int32_t *order;    /* place -> execution */
-    int32_t *in, *out; /* execution e reads read[in[e]] .. read[in[e + 1] - 1], makes copies alike */
-    int32_t *read;     /* copies */
+    int32_t *in, *out; /* execution e reads read[in[e]] .. read[in[e + 1] - 1], makes copies out[e] .. */
+    int32_t *read;     /* numbers of the copies that are read */
     Copy *copy;
-    int64_t *resident, *bytes; /* of a place: without and with workspace and savings */
-    double *price;             /* of a place */
+    int64_t *resident, *bytes; /* per place: without and with workspace and savings */
+    double *price;             /* per place */
     int64_t peak;
 } Repack;
 
@@ -73,7 +73,7 @@ static double price(const Repack *s, int32_t k)
     return x * x;
 }
 
-/* Bytes of a place, savings as remat_profile counts them, and its price. */
+/* Updates the bytes of a place, with savings as remat_profile counts them, and its price. */
 static void count_bytes(Repack *s, int32_t k)
 {
     int32_t e = s->order[k];
@@ -94,13 +94,13 @@ static void count_bytes(Repack *s, int32_t k)
 
 /* ---- exchanging neighbours --------------------------------------------------------------- */
 
-/* A fetch counts as its operator. */
+/* The operator of an execution; of a fetch, the operator that it fetches. */
 static int32_t origin(const Repack *s, int32_t e)
 {
     return s->op[e] < s->inst->nops ? s->op[e] : s->inst->ops[s->op[e]].fetch_of;
 }
 
-/* May b run before a, which it follows, with every read the same? */
+/* May b, which follows a, run before it without changing the copy that any read takes? */
 static bool independent(const Repack *s, int32_t a, int32_t b)
 {
     const RematOp *ob = &s->inst->ops[s->op[b]];
@@ -126,8 +126,8 @@ static bool reads(const Repack *s, int32_t e, int32_t copy)
     return false;
 }
 
-/* The executions at k and k + 1 change places, and the copies that begin or end there with them: what
- * ends with the first of them the second does not read; what ends with the second the first may. */
+/* Exchanges the executions at k and k + 1, and moves the copies that begin or end there: the second does not
+ * read copies that end with the first; the first may read copies that end with the second. */
 static void exchange(Repack *s, int32_t k)
 {
     int32_t a = s->order[k], b = s->order[k + 1];

@@ -2,8 +2,8 @@
  * limits.
  *
  * Start: three orders, each as it is, and with evictions at the budget; where that fails,
- * with evictions at the least limit they meet, unless that is dear. While nothing fits the
- * budget, rounds that lower the limit towards it step by step. Then rounds: a round is one annealing run of
+ * with evictions at the least limit they meet, unless that is expensive. While nothing fits the
+ * budget, rounds lower the limit towards it step by step. From then on a round is one annealing run of
  * a fixed number of moves from the best schedule; rounds grow slowly, so that restarts are
  * frequent at first and thorough later. With several threads each runs the round with its
  * own random numbers, and the best result (the lowest thread among equals) starts the next.
@@ -67,7 +67,7 @@ typedef struct {
     int nworkers;
     Seq best;      /* the schedule in the result */
     Seq input;     /* the input order */
-    int64_t budget; /* of the search at hand: the options', but for thin_out() */
+    int64_t budget; /* bytes, of the current search: the options' budget, except in improve_at() */
     int64_t spent;  /* moves of finished rounds */
 } Solver;
 
@@ -142,7 +142,7 @@ typedef struct {
     Cooling cooling;
     bool restart; /* from the input order instead of the best schedule */
     int64_t patience; /* when not 0: the budget is to be met, whatever the cost */
-    bool no_memory;   /* it ended there */
+    bool no_memory;   /* the worker ended as it got no memory */
 } Round;
 
 static void run_round(void *arg)
@@ -154,7 +154,7 @@ static void run_round(void *arg)
         search_run(r->search, r->moves, r->cooling, r->target, r->s->deadline);
 }
 
-/* On any thread: that there is no memory is said when all have ended. */
+/* Runs a worker's round, on any thread; lack of memory is reported when all threads have ended. */
 static void *run_worker(void *arg)
 {
     Round *r = arg;
@@ -162,8 +162,8 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
-/* One round on all workers under the same limit.  What allocates is done before the first thread starts: it
- * may not return. */
+/* Runs one round on all workers under the same limit.  Allocations that may not return are made before the
+ * first thread starts. */
 static void run_workers(Solver *s, int64_t limit, Round round)
 {
     pthread_t thread[REMAT_MAX_THREADS];
@@ -196,7 +196,7 @@ static void run_workers(Solver *s, int64_t limit, Round round)
 
 typedef struct {
     Cooling cooling;
-    int64_t part; /* of the full length: 1 / part */
+    int64_t part; /* the round has 1 / part of the full length */
     bool restart;
     int rest, wait;
 } Kind;
@@ -236,11 +236,11 @@ static void improve_at(Solver *s, int64_t budget, Cooling cooling, int64_t moves
     s->r->feasible = s->r->peak <= s->budget;
 }
 
-/* The best schedule, which is cheap, brought nearer to the budget in small steps, each made cheap before the
+/* Brings the best schedule, which is cheap, nearer to the budget in small steps, each made cheap before the
  * next: a search that is far from its budget pays for evictions that later ones make needless. */
 static void squeeze(Solver *s)
 {
-    enum { STEP = 128, MOVES = 20, FAILURES = 2 }; /* a part of the bytes; moves an operator */
+    enum { STEP = 128, MOVES = 20, FAILURES = 2 }; /* 1 / STEP of the bytes; moves per operator */
     RematResult *r = s->r;
     int64_t moves = MOVES * (int64_t)s->p->nops + 1000;
     for (int failures = 0; failures < FAILURES && !r->feasible && !out_of_time(s);) {
@@ -250,7 +250,8 @@ static void squeeze(Solver *s)
     }
 }
 
-/* The least peak that eviction sweeps over this order come down to at no more than this cost. */
+/* Bisects the least limit that eviction sweeps over this order meet at no more than this cost; offers their
+ * schedules. */
 static void sweep_down(Solver *s, const int32_t *order, int64_t most_cost)
 {
     int64_t low = s->options->budget, high = s->r->peak;
@@ -269,7 +270,7 @@ static void sweep_down(Solver *s, const int32_t *order, int64_t most_cost)
     seq_free(&q);
 }
 
-/* The order as it is, and with evictions where it does not fit, if that costs no more. */
+/* Offers the order as it is, and with evictions at the budget if that costs no more than most_cost. */
 static void offer_order(Solver *s, const int32_t *order, int64_t most_cost)
 {
     Seq q = {0};
@@ -281,7 +282,7 @@ static void offer_order(Solver *s, const int32_t *order, int64_t most_cost)
     seq_free(&q);
 }
 
-/* Those of the input order and of two others that cost no more. */
+/* Offers schedules by eviction sweeps over the input order and two others, each of at most this cost. */
 static void sweep_orders(Solver *s, int64_t most_cost)
 {
     int32_t n = s->p->nops, *order = RM_NEW(int32_t, n);
@@ -306,26 +307,26 @@ static bool prove_infeasible(Solver *s)
     return r->proved_infeasible;
 }
 
-/* A cheaper schedule of the same peak: what is computed again needlessly is in the way of a lower one. */
+/* Looks for a cheaper schedule of the same peak: needless recomputations are in the way of a lower peak. */
 static void thin_out(Solver *s, int64_t moves)
 {
     improve_at(s, s->r->peak, (Cooling){0.2, 0.01, 1, false}, moves);
 }
 
-/* Until a schedule fits: rounds in which the limit follows the peak down, from the best schedule, thinned
- * out, as long as that goes further down, otherwise restarts; where one gets little nearer, sweeps at any
- * cost. How long a round takes has a heavy tail, so they are short and grow slowly; the first, shorter
- * still, sees whether what the sweeps came down to is a start for more. What they do depends on the budget
- * only in when those sweeps come, so that the search for the least budget seldom misses one that a search for
+/* Runs rounds until a schedule fits. In each the limit follows the peak down: from the best schedule, thinned
+ * out, as long as the peak falls, otherwise from a restart; when a round gets little nearer for the first
+ * time, sweeps at any cost follow. Round times have a heavy tail, so rounds are short and grow slowly; the
+ * first, shorter still, tests whether the sweeps' schedule is a good start. Rounds depend on the budget only
+ * in when those sweeps come, so that the search for the least budget seldom misses one that a search for
  * cost meets. */
 static void reach_budget(Solver *s)
 {
-    enum { FIRST = 8, THIN = 12, LITTLE = 8 }; /* parts: of the patience, in moves; of the way */
+    enum { FIRST = 8, THIN = 12, LITTLE = 8 }; /* divisors: of the patience (FIRST, THIN), of the way left */
     static const Cooling from_best = {.hot = 1, .weight = 8};
     static const Cooling restarts[] = {
         {.hot = 1, .weight = 16}, {.hot = 1.7, .weight = 8}, {.hot = 16, .weight = 1}};
     int64_t patience = 400 * (int64_t)s->p->nops + 1000;
-    bool lower = true; /* was the last round further down? */
+    bool lower = true; /* did the last round lower the peak? */
     bool swept = false;
     for (int32_t k = 0, nth = 0; !s->r->feasible && !out_of_time(s); k++) {
         int64_t peak = s->r->peak;
@@ -352,11 +353,12 @@ static void reach_budget(Solver *s)
     }
 }
 
-/* Work on the bound that takes about as long as a move (0.6 us), and what small instances take to the end. */
+/* Work on the bound (pivots times rows) in the time of one move (0.6 us), and the work that lets small
+ * instances finish. */
 static const double MOVE_WORK = 40, LEAST_WORK = 6e6;
 
-/* A part of what is left of the time for a better bound, more if that can be the end of it.  Without a time
- * limit it comes last, so that it cannot decide when the search stops, and takes about as long as that. */
+/* Spends a part of the time left on a better bound, more if that may finish the search.  Without a time limit
+ * it runs last, so that it cannot decide when the search stops, and takes about as long as the search. */
 static void raise_bound(Solver *s)
 {
     const RematOptions *o = s->options;
@@ -397,7 +399,7 @@ static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
     }
 }
 
-/* Executions that cost little are left over by the search: a temperature is never low enough for them. */
+/* Removes needless executions of little cost: no temperature of the search is low enough for them. */
 static void polish(Solver *s)
 {
     Search *w = &s->worker[0];
@@ -422,7 +424,7 @@ static void improve(Solver *s)
                          {.cooling = {8, 0.02, 0.125, true}, .part = 4, .restart = true}};
     int64_t moves = 200 * (int64_t)s->p->nops + 5000;
     if (!out_of_time(s) && !good_enough(s))
-        improve_by(s, &quick, moves); /* for those who are in a hurry */
+        improve_by(s, &quick, moves); /* quick gains for short time limits */
     for (int cycle = 0; !out_of_time(s) && !good_enough(s); cycle++) {
         int64_t spent = s->spent;
         run_cycle(s, kinds, moves);
@@ -455,7 +457,7 @@ static void start_schedules(Solver *s)
         improve_by(s, &(Kind){.cooling = descent, .part = 1}, 200 * (int64_t)n + 5000);
     for (int32_t i = 0; i < n; i++)
         seq_push(&s->input, i);
-    sweep_orders(s, s->p->base_cost + s->p->base_cost / 2); /* dear ones are poor starts */
+    sweep_orders(s, s->p->base_cost + s->p->base_cost / 2); /* expensive schedules are poor starts */
 }
 
 static void find_bound(Solver *s)
@@ -542,7 +544,7 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
 bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
                       RematResult *result, char err[REMAT_ERR])
 {
-    enum { NEAR = 1 << 14 }; /* a part of the bound that is not worth a search */
+    enum { NEAR = 1 << 14 }; /* 1 / NEAR of the bound is not worth a search */
     Problem p;
     Solver s;
     RematOptions o = *options;
@@ -551,11 +553,11 @@ bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
     int64_t bound = bound_peak(&p, INT64_MAX);
     problem_free(&p);
     o.budget = bound + bound / NEAR;
-    o.rough_bound = true; /* it is known */
+    o.rough_bound = true; /* the better bound is known */
     if (!solver_init(&s, &p, inst, &o, result, err))
         return false;
     reach_budget(&s);
-    int64_t last = 200 * (int64_t)p.nops + 5000; /* cheaper, and easier to pack */
+    int64_t last = 200 * (int64_t)p.nops + 5000; /* makes the schedule cheaper and easier to pack */
     o.max_moves += o.max_moves > 0 ? last : 0;
     thin_out(&s, last);
     result->feasible = true;

@@ -3,8 +3,8 @@
 #define CKC_REMAT_SOLVE_H
 #include "anneal.h"
 
-/* Takes the schedule, with the best kernel choices for budget, if it beats the one in the
- * result: fits and is cheaper, or is leaner while nothing fits. */
+/* Stores the schedule, with the best kernel choices for budget, in the result if it beats the
+ * one there: it fits and is cheaper, or nothing fits yet and its peak is lower. */
 bool result_offer(RematResult *r, const Problem *p, const Seq *s, int64_t budget);
 
 /* ---- order.c ------------------------------------------------------------------------- */
@@ -27,8 +27,9 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, int64_t
 /* Largest step that every schedule has: a lower bound of the least budget. */
 int64_t bound_least_budget(const Problem *p);
 int64_t bound_step_bytes(const Problem *p,
-                         int32_t op); /* resident in every step that runs op */
-/* The most that in-place permissions can save; stays: per value, not taken over; may be NULL. */
+                         int32_t op); /* bytes resident in every step that runs op */
+/* The most bytes that in-place permissions can save in a step of o; stays: per value, it is not
+ * taken over; may be NULL. */
 int64_t bound_most_saved(const RematInstance *inst, const RematOp *o, const uint8_t *stays);
 /* Per op: bytes that would be resident at its first run if nothing were run again, beyond
  * the budget. */
@@ -37,7 +38,8 @@ void bound_problem(const Problem *p, int64_t budget, double deadline, RematBound
 
 /* ---- bound_peak.c -------------------------------------------------------------------- */
 
-/* Likewise, and higher, in a tenth of a second. known: a peak that a schedule has, which is enough. */
+/* A higher lower bound of the least budget, found in about a tenth of a second. known: the peak of a
+ * schedule; a bound that reaches it is enough. */
 int64_t bound_peak(const Problem *p, int64_t known);
 
 /* ---- bound_stage.c ------------------------------------------------------------------- */

@@ -56,7 +56,7 @@ int32_t state_copy_start(const State *st, int32_t value, int32_t slot)
     return k > 0 ? runs->at[k - 1] : -1;
 }
 
-/* The runs of op; a fetch counts as one of its operator. */
+/* The runs of op, a fetch or an operator: those of the operator and of its fetch. */
 static Slots *runs_of(const State *st, int32_t op) { return &st->runs[st->p->origin[op]]; }
 
 static bool is_fetch(const State *st, int32_t op) { return op >= st->p->nops; }
@@ -163,7 +163,7 @@ static void update_savings(State *st)
 
 /* ---- adding and removing ------------------------------------------------------------- */
 
-/* Fetches come behind their operator, and within the link. */
+/* May a fetch go to slot: behind a run of its operator, within the link and the host's memory? */
 static bool may_fetch(const State *st, int32_t op, int32_t slot)
 {
     const Slots *runs = runs_of(st, op);
@@ -226,7 +226,7 @@ static void count_run(State *st, int32_t op, int32_t slot, int32_t by)
     }
 }
 
-/* The copies read at slot now last at least to it. */
+/* Extends the copies that op reads at slot at least to it. */
 static void add_reads(State *st, int32_t op, int32_t slot)
 {
     const Problem *p = st->p;
@@ -255,8 +255,8 @@ static void remove_reads(State *st, int32_t op, int32_t slot)
     }
 }
 
-/* A new copy of each output starts at slot (by = 1), cutting an older one short, or goes
- * (by = -1). The run itself is not in the list of runs. */
+/* Starts a new copy of each output at slot, which cuts an older one short (by = 1), or removes
+ * it (by = -1). The run itself is not in the list of runs. */
 static void split_copies(State *st, int32_t op, int32_t slot, int32_t by)
 {
     const Problem *p = st->p;
@@ -335,8 +335,8 @@ static bool any_between(const Slots *s, int32_t lo, int32_t hi)
     return i < s->n && s->at[i] < hi;
 }
 
-/* May the run at `from` go to the free slot `to` past other runs only that have nothing to do with
- * the copies it reads and makes? */
+/* May the run at `from` go to the free slot `to`, as no run on the way reads, makes or replaces the
+ * copies that it reads and makes? */
 static bool may_slide(const State *st, int32_t from, int32_t to)
 {
     const Problem *p = st->p;
@@ -362,7 +362,7 @@ static void replace_slot(Slots *s, int32_t from, int32_t to)
     s->at[i] = to;
 }
 
-/* The copy of v read at `from` is read at `to` instead. */
+/* Moves the read of v at `from` to `to`: the same copy is read there. */
 static void slide_read(State *st, int32_t v, int32_t from, int32_t to)
 {
     int32_t start = state_copy_start(st, v, from), was = state_last_read(st, v, start);
@@ -376,7 +376,7 @@ static void slide_read(State *st, int32_t v, int32_t from, int32_t to)
     mark_dirty(st, is);
 }
 
-/* The copy of v made at `from` is made at `to` instead. */
+/* Moves the start of the copy of v made at `from` to `to`. */
 static void slide_copy(State *st, int32_t v, int32_t from, int32_t to)
 {
     if (state_last_read(st, v, from) == from) {
@@ -389,7 +389,7 @@ static void slide_copy(State *st, int32_t v, int32_t from, int32_t to)
     }
 }
 
-/* The same as removing and adding the run, where may_slide: only the steps on the way change. */
+/* Does what removing and adding the run would, if may_slide: only the steps on the way change. */
 static void slide(State *st, int32_t from, int32_t to)
 {
     const Problem *p = st->p;
@@ -413,8 +413,7 @@ static void slide(State *st, int32_t from, int32_t to)
 
 /* ---- making room --------------------------------------------------------------------- */
 
-/* The run at `from` goes to the free slot beside it; block maxima are not brought up to
- * date. */
+/* Moves the run at `from` to the free slot `to` beside it; block maxima are not updated. */
 static void relabel(State *st, int32_t from, int32_t to)
 {
     const Problem *p = st->p;
@@ -445,8 +444,8 @@ static int32_t level_before(const State *st, int32_t slot)
     return level;
 }
 
-/* The runs behind the hole, up to and including `end` (on either side of it), move one slot
- * towards it; end is the hole then. The order stays, and with it what each step holds. */
+/* Moves the runs from the hole up to and including `end` (on either side of it) one slot towards
+ * it; end is the hole then. The order stays, and with it the level of each step. */
 static void shift_runs(State *st, int32_t hole, int32_t end)
 {
     int32_t by = end > hole ? 1 : -1;
@@ -603,7 +602,7 @@ void state_respread(State *st)
 
 /* ---- allocation ---------------------------------------------------------------------- */
 
-/* Also the shift with which the penalties of a block add up within int32. */
+/* The quantum in bytes; *shift: the shift with which the excess of a block adds up within int32. */
 static int64_t choose_quantum(const Problem *p, int32_t *shift)
 {
     int64_t q = 0, total = 0, ws = 0;

@@ -4,7 +4,7 @@
 #include "levels.h"
 #include "remat_int.h"
 
-/* Sorted slots. */
+/* A sorted list of slots. */
 typedef struct {
     int32_t *at, n, cap;
 } Slots;
@@ -31,24 +31,24 @@ typedef struct {
     int32_t *op;     /* per slot: the operator that runs there, -1 = free */
     uint8_t *kernel; /* per slot */
     int64_t cost;
-    int64_t link;    /* that fetches take */
-    int64_t host;    /* bytes that are fetched, each once */
+    int64_t link;    /* sum of RematOp.link over the fetches */
+    int64_t host;    /* bytes of all values that are fetched, each counted once */
     int64_t quantum; /* bytes are counted in quanta, rounded up */
     Levels levels; /* per slot, in quanta; the limit is budget - persistent, rounded down */
-    int32_t *bytes;  /* per value */
+    int32_t *bytes;  /* per value, in quanta */
     int32_t *kfirst; /* per op: its first row of kcost and kws */
     int64_t *kcost;
     int32_t *kws;
     int32_t *saving; /* per slot: in-place savings included in its level */
 
-    Slots *runs;  /* per op: its executions, and those of its fetch */
-    int32_t *fetches; /* per op: of these its fetch's */
+    Slots *runs;  /* per op: its executions and those of its fetch */
+    int32_t *fetches; /* per op: how many of these are its fetch's */
     Slots *reads; /* per value: executions that read it, T for keep_to_end */
     int32_t *event, *event_at, nevents; /* occupied slots in any order, and where each is */
     int32_t *multi, *multi_at, nmulti;  /* operators that run more than once */
 
     int32_t held[2]; /* slots that a move remembers: they follow when runs are shifted */
-    Change *log; /* since state_begin */
+    Change *log; /* changes since state_begin */
     int32_t nlog, caplog;
     int32_t *dirty, ndirty, capdirty; /* slots whose in-place savings may have changed */
 } State;
@@ -83,7 +83,7 @@ void state_set_kernel(State *st, int32_t slot, int32_t kernel);
  * the left. */
 bool state_open(State *st, int32_t slot);
 
-/* Changes between state_begin and state_undo are taken back. */
+/* state_undo takes back all changes since state_begin. */
 static inline void state_begin(State *st)
 {
     st->nlog = 0;

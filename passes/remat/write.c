@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* "producer.k" of each value. */
+/* Per value: its name "op.output", the producer and which of its outputs it is. */
 typedef struct {
     int32_t *op, *output;
 } Names;
