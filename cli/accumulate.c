@@ -2,11 +2,11 @@
  * recomputed, under one budget (fission).
  *
  * A batch in k parts holds a k-th of its activations and reads the weights k times: where that costs
- * less than recomputing, the batch is cut, and what is still too much is recomputed.  One batch is
- * planned first; if it recomputes, the further divisors of the batch are, unless they take longer by a
- * bound already, until one recomputes nothing and is no faster (caches like smaller parts).  The least
- * predicted time is chosen: it is never above that of recomputation alone (k = 1) or of micro-batches alone
- * (those k that recompute nothing). */
+ * less than recomputing, the batch is cut, and what still does not fit is recomputed.  One batch is
+ * planned first; if it recomputes, the other divisors of the batch are planned, unless a bound shows that
+ * they take longer, until one recomputes nothing and is no faster (smaller parts can be faster, as they fit
+ * caches better).  The plan with the least predicted time is chosen: it is never above that of recomputation
+ * alone (k = 1) or of micro-batches alone (those k that recompute nothing). */
 #include "cli.h"
 #include "ir/mem.h"
 #include <inttypes.h>
@@ -16,13 +16,13 @@
 typedef struct {
     Options *o;
     const PassRun *how;
-    StepOptions given;  /* what is asked for of the whole batch */
-    Job *best;          /* of one batch, until there is a better one */
-    bool planned;       /* it has a plan; else why not */
+    StepOptions given;  /* the options for the whole batch */
+    Job *best;          /* the job of one batch, until there is a better one */
+    bool planned;       /* best has a plan; else `why` says why not */
     Diag why;
     const OnnxBind *batch;
     bool *cut;          /* per --bind: it is the batch */
-    int64_t budget;     /* bytes: of the whole batch, whatever k is */
+    int64_t budget;     /* bytes, the same for every k */
     Trial *trial;
     uint32_t ntrial, ctrial;
 } Choice;
@@ -37,13 +37,14 @@ static const OnnxBind *find_bind(const OnnxOptions *im, const char *symbol)
     return NULL;
 }
 
-/* Two first dimensions that are one: those without a symbol are each bound by themselves. */
+/* Is b the batch found so far, if any?  First dimensions without a symbol are each bound on their own, and
+ * are the same if their sizes are. */
 static bool same_batch(const Choice *c, const OnnxBind *b, bool by_place)
 {
     return !c->batch || b == c->batch || (by_place && c->batch->value == b->value);
 }
 
-/* What is bound as the first dimension of the data inputs; o->batch: only what has this name. */
+/* Finds the bound symbols that are the first dimension of the inputs; o->batch: only the one of this name. */
 static bool find_batch(Choice *c)
 {
     Options *o = c->o;
@@ -68,7 +69,7 @@ static bool find_batch(Choice *c)
 
 /* ---- plans --------------------------------------------------------------------------------------- */
 
-/* A job's share of what is to be told. */
+/* Records a trial for the report, in the order of k. */
 static void add_trial(Choice *c, int64_t k, const Job *j, bool planned)
 {
     Arena *a = &c->o->arena;
@@ -86,7 +87,7 @@ static void add_trial(Choice *c, int64_t k, const Job *j, bool planned)
     c->trial[i] = t;
 }
 
-/* The whole batch's options, for k micro-batches that are to take less time than the best. */
+/* The whole batch's options, changed for k micro-batches that must take less time than the best job. */
 static StepOptions options_for(const Choice *c, int64_t k)
 {
     StepOptions s = c->given;
@@ -106,7 +107,7 @@ typedef struct {
     bool planned, better, recomputed;
 } Tried;
 
-/* The data and the validation, which are the same, go to the one that stays. */
+/* Frees j, and hands the data and the validation, which jobs share, to the job that stays. */
 static void drop(Job *j, Job *stays)
 {
     stays->data = stays->data ? stays->data : j->data;
@@ -116,7 +117,7 @@ static void drop(Job *j, Job *stays)
     job_free(j);
 }
 
-/* The fewest values that a batch norm's statistics are taken over; 0: there is none. */
+/* The fewest values over which a batch norm takes its statistics; 0: there is no batch norm. */
 static int64_t least_normalized(const Graph *g)
 {
     int64_t least = 0;
@@ -132,7 +133,7 @@ static int64_t least_normalized(const Graph *g)
     return least;
 }
 
-/* A batch norm of one value has no variance. */
+/* Plans micro-batches; fails if a batch norm would have one value, as that has no variance. */
 static bool plan_micro(Choice *c, Job *j)
 {
     TRY(job_plan(j, c->how));
@@ -140,8 +141,8 @@ static bool plan_micro(Choice *c, Job *j)
            fail_status(&c->o->diag, EXIT_INFEASIBLE, "a batch norm would have one value in a micro-batch");
 }
 
-/* Of k micro-batches; alone: without recomputation.  False: the device failed; that there is no such plan is
- * no failure. */
+/* Plans k micro-batches; alone: without recomputation.  False: the device failed; it is not a failure if
+ * there is no such plan. */
 static bool try_micro(Choice *c, int64_t k, bool alone, Tried *tried)
 {
     Options *o = c->o;
@@ -181,9 +182,9 @@ static void mention(Choice *c)
                                        ? ", and batch norms take the statistics of each" : ""));
 }
 
-/* The fewest that recompute nothing come first: there is no search for them, and those that others are faster
- * than need none.  Behind them it is enough when nothing is recomputed and nothing gained: more would only
- * read the weights more often. */
+/* The fewest micro-batches that recompute nothing are planned first, without a search; numbers that a bound
+ * shows to be slower then need no search either.  Beyond that number, the first plan that recomputes nothing
+ * and is no faster ends it, as more micro-batches would only read the weights more often. */
 static bool try_all(Choice *c)
 {
     int64_t whole = c->batch->value, alone = 0;
@@ -205,7 +206,7 @@ static bool try_all(Choice *c)
     return true;
 }
 
-/* The whole batch, which the others are compared with. */
+/* Plans the whole batch, which the others are compared with. */
 static bool try_whole(Choice *c)
 {
     Options *o = c->o;

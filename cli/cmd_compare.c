@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROUNDS = 3, STEPS = 3 }; /* measured; the first of the steps does not count */
+enum { ROUNDS = 3, STEPS = 3 }; /* measured rounds; steps of each, of which the first does not count */
 
 typedef struct {
     Options *o;
@@ -15,7 +15,7 @@ typedef struct {
     PolicyTable table;
 } Compare;
 
-/* What a plan says of itself. */
+/* Fills a row with the numbers of a plan. */
 static void fill_row(PolicyRow *r, const Job *j)
 {
     const Plan *p = j->plan;
@@ -26,7 +26,7 @@ static void fill_row(PolicyRow *r, const Job *j)
     r->fits = r->peak <= p->budget;
 }
 
-/* What is known without a plan, too; then the budget is still that of the arena. */
+/* Fills in what is known even without a plan, when the budget is still the arena's alone. */
 static void fill_table(PolicyTable *t, const Job *j, bool planned)
 {
     const Plan *p = &j->info.plan;
@@ -36,14 +36,14 @@ static void fill_table(PolicyTable *t, const Job *j, bool planned)
     t->base = ns_ms(p->base_ns);
 }
 
-/* Without what is held at the peak, which comes behind a tab. */
+/* The message without the list of what is held at the peak, which follows a tab. */
 static const char *reason(Options *o)
 {
     size_t n = strcspn(o->diag.msg, "\t\n");
     return arena_strndup(&o->arena, o->diag.msg, n && o->diag.msg[n - 1] == ':' ? n - 1 : n);
 }
 
-/* There may be none, which is no failure of the command. */
+/* Plans a row; that there is no plan is not a failure of the command. */
 static bool plan_row(Compare *c, uint32_t i)
 {
     Options *o = c->o;
@@ -77,7 +77,7 @@ static bool measure_row(Job *j, double *seconds)
     return true;
 }
 
-/* A round of steps by each plan that fits, so that a slow minute of the machine is everybody's. */
+/* Measures the plans that fit in turns, so that a slow phase of the machine affects all of them. */
 static bool measure(Compare *c)
 {
     double *seconds = NEW(&c->o->arena, double, c->table.n *ROUNDS);
@@ -105,7 +105,7 @@ static bool prepare(Compare *c)
         return fail(&o->diag, "--measure: --device %s is not this machine", o->step.device->name);
     o->steps = o->measure ? STEPS : 0;
     TRY(step_check(o) && parse_budget(o, o->budget ? o->budget : "50%"));
-    o->step.policy = "keep-all"; /* its times decide */
+    o->step.policy = "keep-all"; /* so that all kernels are measured well */
     return job_prepare(c->base, &(PassRun){0});
 }
 

@@ -1,5 +1,5 @@
-/* cmd_devices.c -- `ckc devices [FILE]`: this machine, the devices that plans can be made for
- * (--device NAME), and one of the user's. */
+/* cmd_devices.c -- `ckc devices [FILE]`: lists this machine, the devices that plans can be made for
+ * (--device NAME), and the one that FILE describes. */
 #include "cli.h"
 #include "ir/mem.h"
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static json_t *device_json(const DeviceInfo *d)
     return o;
 }
 
-/* "67", "-": tera-operations a second */
+/* The rate of products as text, in tera-operations per second: "67", or "-" if it is not known. */
 static const char *tera(const DeviceInfo *d, DType dt, char buf[16])
 {
     double rate = d->flops[UNIT_MATRIX][dt];
@@ -64,7 +64,7 @@ static void print_device(FILE *f, const DeviceInfo *d)
                d->memory_bandwidth, d->launch_ns / 1000, d->title);
 }
 
-/* Devices, and lines on those that are here, or why one is not. */
+/* Devices, and lines on those of this machine, or on why it has none of a kind. */
 typedef struct {
     Options *o;
     DeviceInfo *d;
@@ -84,7 +84,7 @@ static void add_line(List *l, const char *text)
     l->line[l->nline++] = arena_strndup(&l->o->arena, text, strlen(text));
 }
 
-/* All of a kind that are here. */
+/* Lists all devices of a kind that this machine has. */
 static void list_here(List *l, const DeviceOps *ops)
 {
     Arena *a = &l->o->arena;

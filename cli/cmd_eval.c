@@ -1,8 +1,8 @@
 /* cmd_eval.c -- `ckc eval MODEL.onnx --data IN --expect OUT`: the forward graph alone, run and
  * compared; `--suite FOLDER` does so for every folder of ONNX's test layout below FOLDER.
  *
- * A model is evaluated in its inference form unless --training is given; a suite's are as they are written:
- * they test operators. */
+ * A model is evaluated in its inference form unless --training is given; a suite's models are evaluated as
+ * they are written, because they test operators. */
 #include "cli.h"
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 enum { MAX_DEPTH = 8 };
 
 static double rtol(const Options *o) { return isnan(o->rtol) ? 1e-3 : o->rtol; }
-/* Operators as strictly as ONNX tests them; a network's sums may be in another order. */
+/* Operators are tested as strictly as ONNX does; a network gets more, as its sums may be in another order. */
 static double atol_of(const Options *o)
 {
     return !isnan(o->atol) ? o->atol : o->suite ? 1e-7 : 1e-5;
@@ -24,7 +24,7 @@ static double atol_of(const Options *o)
 
 /* ---- one model -------------------------------------------------------------------------- */
 
-/* What the data file has binds the symbols of the inputs it is for. */
+/* Gives the importer the data file's tensors, whose shapes bind the symbols of the inputs. */
 static bool feed_import(Job *j)
 {
     Options *o = j->o;
@@ -51,7 +51,7 @@ static bool find_expected(Job *j, DataFile *f, uint32_t k, Tensor *t)
 {
     const char *name = onnx_output_name(j->model, k);
     int at = data_find_in(f, "output", name, (int)k);
-    if (at < 0) /* the message lists what there is */
+    if (at < 0) /* fails with a message that lists the names */
         return data_get(f, name, t, &j->o->diag);
     return data_tensor(f, at, t, &j->o->diag);
 }
@@ -72,7 +72,7 @@ static bool compare_all(Job *j, const Tensor *out)
     return ok;
 }
 
-/* Prints it as well, if it shall. */
+/* An output as JSON; prints it as text as well if `print` is set. */
 static json_t *output_json(const char *name, const Tensor *t, bool print)
 {
     char type[160];
@@ -114,7 +114,7 @@ static void show_outputs(const Job *j, const Tensor *out)
     json_decref(o);
 }
 
-/* By interpretation: slow, exact to rounding, with nothing between the model and its meaning. */
+/* Evaluates the graph by interpretation: slow, exact to rounding, without passes or generated kernels. */
 static bool evaluate_reference(Job *j, Tensor *out)
 {
     const Graph *g = j->plan->g;

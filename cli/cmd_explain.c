@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN = 8, PRICE_SHARE = 20, WRAPPED = 8 }; /* rows of a decision; part of the budget; columns */
+/* Rows shown of a decision; the budget's part by which a price is found; columns of indentation. */
+enum { SHOWN = 8, PRICE_SHARE = 20, WRAPPED = 8 };
 
 const char *const decision_name[DECISIONS] = {"kept", "redone", "moved"};
 
@@ -17,7 +18,7 @@ const char *const why_text[WHYS] = {
     [WHY_INPUTS] = "what it is made of is gone: that would have to be made again, too",
 };
 
-/* Bytes per millisecond; 0: it takes no time. */
+/* Bytes freed per millisecond of recomputation; 0: it takes no time. */
 static double rate_of(const Result *r)
 {
     return r->ns > 0 ? 1e6 * (double)r->fate->bytes / (double)r->ns : 0;
@@ -40,8 +41,8 @@ static Result make_result(Explain *x, const Fate *f)
                     .ns = f->redone ? f->redone_ns / f->redone : p->step[f->step].cost_ns};
 }
 
-/* Of what it is computed from, is something gone when it is read next?  Then that were to be computed again,
- * as well. */
+/* Is one of its inputs no longer in memory when it is read after the forward phase?  Then that would have to
+ * be computed again, too. */
 static bool inputs_gone(const Explain *x, const Fate *f)
 {
     const Graph *g = x->job->plan->g;
@@ -100,7 +101,7 @@ static void add(Total *t, const Fate *f)
     t->ns += f->redone_ns;
 }
 
-/* Copies run beside the kernels. */
+/* Sums the predicted times of each phase.  Copies do not count, as they run beside the kernels. */
 static void find_times(Explain *x)
 {
     const Plan *p = x->job->plan;
@@ -158,7 +159,7 @@ static bool plan_other(const Explain *x, Job *base, int64_t budget, Other *other
     *other = (Other){.bytes = budget};
     if (planned)
         *other = (Other){true, budget, j->plan->predicted_ns};
-    /* A plan within less fits more, too. */
+    /* The plan for the smaller budget also fits the larger one. */
     if (planned && (budget > p->budget) == (other->ns > p->predicted_ns))
         other->ns = p->predicted_ns;
     job_free(j);
@@ -176,7 +177,7 @@ static bool find_price(Explain *x, Job *base)
     return plan_other(x, base, p->budget + part, &x->more) && plan_other(x, base, p->budget - part, &x->less);
 }
 
-/* Milliseconds for a byte between two budgets. */
+/* Milliseconds saved per byte of budget, between the plan's budget and another one. */
 static double price(const Explain *x, const Other *other)
 {
     const Plan *p = x->job->plan;
@@ -282,7 +283,7 @@ static void print_reasons(FILE *f, const Explain *x)
             fprintf(f, "  %11s  %s\n", bytes_str(x->why[w].bytes, bytes), why_text[w]);
 }
 
-/* For the largest unit that the difference is a good part of. */
+/* Prints a price per KiB, MiB or GiB: the largest unit that is not far above the difference. */
 static void print_other(FILE *f, const Explain *x, const Other *other, const char *word)
 {
     static const char *const name[] = {"KiB", "MiB", "GiB"};
@@ -390,7 +391,7 @@ static void print_json(const Explain *x)
 
 /* ---- the command -------------------------------------------------------------------------------------- */
 
-/* A glob that names nothing is a slip of the pen. */
+/* Fails if the glob of --node matches nothing, which is probably a typing error. */
 static bool check_node(const Explain *x)
 {
     char hint[NEAREST_HINT];
@@ -414,7 +415,7 @@ static bool explain(Explain *x, Job *base)
     if (o->accumulate_auto)
         return fail(&o->diag, "ckc explain is of one plan: give --accumulate a number");
     const char *policy = o->step.policy;
-    o->step.policy = policy ? policy : "keep-all"; /* times are what is told: all kernels are measured well */
+    o->step.policy = policy ? policy : "keep-all"; /* times are reported, so all kernels are measured well */
     TRY(job_prepare(base, &(PassRun){0}));
     o->step.policy = policy;
     x->job = job_fork(base);

@@ -1,22 +1,22 @@
-/* cmd_oom.c -- `ckc oom MODEL.onnx --device NAME --bind batch=N`: a step that does not fit, and what makes it
- * fit, best first.
+/* cmd_oom.c -- `ckc oom MODEL.onnx --device NAME --bind batch=N`: for a step that does not fit, the ways to
+ * make it fit, best first.
  *
- * First comes what changes nothing of the training: to recompute, to use the host's memory, micro-batches.
- * Then 16-bit products, optimizers with less state, a smaller batch.  Each is planned within the budget. */
+ * Ways that do not change the training come first: recomputation, the host's memory, micro-batches.  Then
+ * follow 16-bit products, optimizers with less state, a smaller batch.  Each is planned within the budget. */
 #include "option.h"
 #include "ir/mem.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What of the training is another, in the order in which people accept it. */
+/* What a way changes of the training, in the order in which people accept it. */
 typedef enum { NOTHING, LAST_BITS, ROUNDING, OPTIMIZER, BATCH } Changes;
 static const char *const changes_text[] = {"nothing", "last bits", "rounding", "optimizer", "batch"};
 
 typedef struct {
     const char *name, *how; /* options that are added */
     Changes changes;
-    const char *why;            /* there is no plan; else NULL */
+    const char *why;            /* why there is no plan; NULL: there is one */
     int64_t peak, ns, k, batch; /* k: micro-batches; rows of a step, 0: not known */
     int64_t host;               /* bytes in the host's memory */
     uint32_t redone;
@@ -25,7 +25,7 @@ typedef struct {
 typedef struct {
     Options *o;
     StepOptions given;
-    const char *budget, *symbol; /* as an option's value; of the batch, NULL: not known */
+    const char *budget, *symbol; /* value of --budget; the batch's symbol, NULL: not known */
     int64_t bytes, batch;
     Way whole; /* everything stored */
     int64_t mem[MEM_KINDS];
@@ -59,10 +59,10 @@ static Way no_way(const Oom *m, const Job *j)
                                               bytes_str(least + step_device(&m->given)->reserved, bytes))};
 }
 
-/* With everything stored, whatever it takes, its bytes by kind into mem; or within the budget, in
- * micro-batches as well.  That there is no plan is no failure. */
+/* With everything stored, whatever it takes; within the budget; within it, in micro-batches if needed. */
 typedef enum { STORED, WITHIN, MICRO } Plans;
 
+/* Plans a step; mem: NULL, or receives its bytes by kind.  That there is no plan is not a failure. */
 static bool plan(Oom *m, const StepOptions *s, Plans kind, Way *w, int64_t mem[MEM_KINDS])
 {
     Options *o = m->o;
@@ -93,7 +93,7 @@ static void add(Oom *m, const char *name, Changes changes, const char *how, Way 
     m->way[m->n++] = w;
 }
 
-/* Recomputation alone, and with the host's memory where that is used. */
+/* Tries recomputation alone, then with the host's memory if the device has a link to it. */
 static bool try_same(Oom *m)
 {
     bool link = step_device(&m->given)->host_link > 0 && m->given.offload != OFFLOAD_NO;
@@ -123,7 +123,7 @@ static bool try_micro(Oom *m)
     return true;
 }
 
-/* Within the budget, in micro-batches where it has to be. */
+/* Tries changed options within the budget, in micro-batches if one batch does not fit. */
 static bool try_other(Oom *m, const StepOptions *s, const char *name, Changes changes, const char *how)
 {
     Way w;
@@ -163,11 +163,11 @@ static StepOptions with_batch(const Oom *m, int64_t batch)
     return s;
 }
 
-/* The largest that fits with everything stored, to a sixteenth. */
+/* Finds the largest batch that fits with everything stored, to within a sixteenth. */
 static bool try_smaller(Oom *m)
 {
     Way w = m->whole;
-    int64_t low = 0, high = m->batch; /* fits; does not */
+    int64_t low = 0, high = m->batch; /* low fits; high does not */
     if (!m->symbol)
         return true;
     Way best = {.why = "a batch of one does not fit either"};
@@ -186,7 +186,7 @@ static bool try_smaller(Oom *m)
 
 /* ---- what is asked --------------------------------------------------------------------------------- */
 
-/* The bound first dimension of the inputs, if that is one. */
+/* Finds the bound symbol that is the first dimension of the inputs, if they have only one. */
 static bool find_batch(Oom *m)
 {
     Options *o = m->o;

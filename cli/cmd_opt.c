@@ -17,7 +17,7 @@ static void list_passes(void)
     }
 }
 
-/* The whole file with a 0 behind it, in a. */
+/* Reads the whole file into *text, allocated in a, and ends it with a 0. */
 static bool read_text(const char *path, Arena *a, char **text, Diag *d)
 {
     bool in = strcmp(path, "-") == 0;

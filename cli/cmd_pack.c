@@ -159,7 +159,7 @@ static int32_t rank_of(const int64_t *step, int32_t n, int64_t value)
     return (int32_t)(at - step);
 }
 
-/* Steps of the file to their ranks. */
+/* Replaces the steps of the file by their ranks. */
 static void number_steps(Table *t)
 {
     int64_t *step = mem_new(2 * (size_t)t->n, sizeof *step);

@@ -71,7 +71,7 @@ static json_t *result_json(const Solve *job, const RematResult *r, int64_t budge
     return j;
 }
 
-/* In % of the peak of the instance's order. */
+/* Bytes in percent of the peak of the instance's own order. */
 static double of_peak(const Solve *job, int64_t bytes)
 {
     return job->input_peak ? 100 * (double)bytes / (double)job->input_peak : 0;
@@ -113,7 +113,7 @@ static bool write_schedule(Solve *job, const RematResult *r)
     return file_commit(&f, &job->o->diag);
 }
 
-/* ---- the jobs: exit status ----------------------------------------------------------- */
+/* ---- the jobs, which return the exit status ------------------------------------------ */
 
 static int bad(const Solve *job)
 {
@@ -184,7 +184,7 @@ static int run_pareto(Solve *job)
     return status;
 }
 
-/* A table is the same on every machine, unless a time is said. */
+/* The search is limited by moves, so that a table is the same on every machine, unless a time is given. */
 enum { MOVES = 1000000 };
 
 static RematOptions search_options(const Solve *job)
@@ -195,7 +195,7 @@ static RematOptions search_options(const Solve *job)
     return o;
 }
 
-/* The search's, too. */
+/* Fills the row of a named policy or, for "ckc", of the search. */
 static bool fill_row(Solve *job, PolicyTable *t, PolicyRow *row)
 {
     RematResult r;

@@ -1,8 +1,8 @@
 /* cmd_sweep.c -- `ckc sweep MODEL.onnx`: plans for many budgets (--budgets N, here) or batches (--batch A..B,
  * sweep_batch.c).
  *
- * Budgets are evenly spaced from everything stored down to the least that works, and planned from there up: a
- * plan that a smaller budget found stands in where the search for a larger one finds nothing faster. */
+ * Budgets are evenly spaced from everything stored down to the least that works, and planned from the least
+ * up: the plan for a smaller budget is used for a larger one, too, if the search finds none faster. */
 #include "option.h"
 #include "plot.h"
 #include "ir/mem.h"
@@ -11,21 +11,21 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { POINTS = 8, BAR = 10, LABELLED = 12 /* points of a picture */ };
+enum { POINTS = 8, BAR = 10, LABELLED = 12 /* most points with labels */ };
 
 typedef struct {
-    int64_t budget, peak, ns, bound; /* bytes with what the device reserves; per step */
+    int64_t budget, peak, ns, bound; /* bytes, with what the device reserves; predicted ns, and their bound */
     uint32_t redone, moved;
-    Job *job; /* --output: of this plan */
+    Job *job; /* --output: the job of this plan */
 } Point;
 
 typedef struct {
     Options *o;
     Job *base;
-    Point *point; /* falling budgets */
+    Point *point; /* in the order of falling budgets */
     uint32_t n;
     int64_t base_ns, whole;
-    Job **made; /* those of all points */
+    Job **made; /* the jobs of all points, to be freed */
     uint32_t nmade;
 } Sweep;
 
@@ -33,7 +33,7 @@ static double over(const Sweep *s, int64_t ns) { return part_over(ns, s->base_ns
 
 /* ---- the points --------------------------------------------------------------------------------- */
 
-/* The plan for a budget, of the arena alone; found: there is one, else why not is in o->diag. */
+/* Plans a budget for the arena alone; found: there is a plan, else o->diag says why not. */
 static bool plan(Sweep *s, int64_t budget, Point *p, bool *found)
 {
     Options *o = s->o;
@@ -60,7 +60,7 @@ static bool plan(Sweep *s, int64_t budget, Point *p, bool *found)
     return *found || o->diag.status == EXIT_INFEASIBLE;
 }
 
-/* A budget of one byte is refused with the least there is. */
+/* Finds the least budget, which planning within one byte reports when it fails. */
 static bool find_least(Sweep *s, int64_t *least)
 {
     Point p;
@@ -73,7 +73,7 @@ static bool find_least(Sweep *s, int64_t *least)
     return true;
 }
 
-/* What no schedule can beat within more bytes, none can within fewer. */
+/* A time that no schedule beats within a larger budget is a bound for smaller ones, too. */
 static void raise_bounds(Sweep *s)
 {
     for (uint32_t i = 1; i < s->n; i++)
@@ -150,7 +150,7 @@ static json_t *points_json(const Sweep *s)
                      s->base->others, "points", points);
 }
 
-/* The frontier: what less memory costs. */
+/* The diagram of the frontier: predicted time over budget. */
 static Diagram draw(const Sweep *s, const Point *chosen)
 {
     Arena *a = &s->o->arena;
@@ -190,7 +190,7 @@ static Diagram draw(const Sweep *s, const Point *chosen)
                      s->o->output ? 3 : 2};
 }
 
-/* The one that saves the largest part of the bytes for its part of the time. */
+/* The point whose share of the saved bytes is the most above its share of the added time. */
 static const Point *choose(const Sweep *s)
 {
     const Point *first = &s->point[0], *last = &s->point[s->n - 1], *best = first;
@@ -239,7 +239,7 @@ static bool sweep_budgets(Options *o, Job *base)
     Sweep s = {.o = o, .base = base, .n = o->budgets ? (uint32_t)o->budgets : POINTS};
     s.point = NEW(&o->arena, Point, s.n);
     s.made = NEW(&o->arena, Job *, s.n);
-    o->step.policy = "keep-all"; /* times decide */
+    o->step.policy = "keep-all"; /* so that all kernels are measured well */
     TRY(job_prepare(base, &(PassRun){0}));
     o->step.policy = NULL;
     bool ok = sweep_points(&s);

@@ -1,6 +1,6 @@
-/* cmd_train.c -- `ckc MODEL.onnx --budget SIZE`: the main job; `ckc plan` is the same without a step.
+/* cmd_train.c -- `ckc MODEL.onnx --budget SIZE`: the main job; `ckc plan` is the same without running a step.
  *
- * Plan, run, and only when all went well write: the weights and gradients that were asked for, then
+ * It plans, runs, and only when all went well writes the weights and gradients that were asked for, then
  * MODEL.ckc/ with the schedule, its kernels and the report. */
 #include "plot.h"
 #include "ir/mem.h"
@@ -23,7 +23,7 @@ static bool check_offload(Options *o)
                 device->name);
 }
 
-/* A number that the optimizer does not have. */
+/* Fails if a number is given that the optimizer does not have. */
 static bool check_numbers(const StepOptions *s, Diag *d)
 {
     static const char *const option[] = {"lr", "momentum", "beta1", "beta2", "eps", "weight-decay"};
@@ -40,7 +40,7 @@ static bool check_numbers(const StepOptions *s, Diag *d)
     return true;
 }
 
-/* An option that would change nothing is a mistake. */
+/* Refuses options that would change nothing. */
 static bool check_options(Options *o)
 {
     const StepOptions *s = &o->step;
@@ -89,8 +89,8 @@ static bool check_options(Options *o)
     return check_offload(o);
 }
 
-/* Where no device was named: a GPU, if it is here with all that it runs with.  --threads is for the
- * processor. */
+/* If no device was named, takes a GPU that is here with all the libraries it needs, unless --threads asks for
+ * the processor. */
 static void find_gpu(Options *o)
 {
     DeviceInfo gpu;
@@ -107,8 +107,8 @@ static void find_gpu(Options *o)
     o->step.device = &o->device;
 }
 
-/* What the step is planned for and where it runs.  Text for a GPU is of a plan for one, an H200 where none
- * was named or found, and has the inputs of its steps beside it. */
+/* Finds the device that the step is planned for and runs on.  --emit cuda needs a plan for a GPU, an H200 if
+ * none was named or found, and records the inputs of the steps. */
 static bool find_device(Options *o)
 {
     enum { RECORDED = 10 };
@@ -129,7 +129,7 @@ static bool find_device(Options *o)
            fail(&o->diag, "--emit cuda: %s is no NVIDIA GPU", o->step.device->name);
 }
 
-/* What was trained first: it is worth the most, and the rest may fail. */
+/* Writes all files, the trained weights first: they are worth the most, and the rest may fail. */
 static bool write_all(Job *j)
 {
     TRY(output_finite(j, job_made(j)));
@@ -151,7 +151,7 @@ static bool write_all(Job *j)
 bool step_check(Options *o)
 {
     TRY(find_device(o) && check_options(o));
-    /* Validation.  Gradients are those of training. */
+    /* Without an optimizer and gradients the step only evaluates; gradients need the training form. */
     o->step.import.inference = o->step.optim == OPTIM_NONE && !o->step.keep_grads && !o->training;
     return true;
 }

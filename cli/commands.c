@@ -1,5 +1,5 @@
-/* commands.c -- the table of commands: what main runs, and what the help pages, the man page and the shells'
- * completion say of them. */
+/* commands.c -- the table of commands that main runs; the help pages, the man page and the shells' completion
+ * are made from it as well. */
 #include "cli.h"
 #include <string.h>
 
@@ -106,14 +106,14 @@ const Subcommand *command_find(const char *name)
     return NULL;
 }
 
-/* ".onnx" of MODEL.onnx|FOLDER */
+/* Does the command take files of this suffix, such as ".onnx" of MODEL.onnx|FOLDER? */
 static bool takes(const Subcommand *c, const char *suffix)
 {
     const char *at = strstr(c->args, suffix), *end = at ? at + strlen(suffix) : NULL;
     return end && (*end == '|' || !*end);
 }
 
-/* Is the file of a kind that another command takes, and this one does not? */
+/* Fails if the file is of a kind that another command takes and this one does not. */
 static bool check_kind(Options *o)
 {
     const char *suffix = o->path ? strrchr(o->path, '.') : NULL;

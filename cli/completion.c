@@ -1,10 +1,10 @@
 /* completion.c -- `ckc help --completion SHELL`: scripts that complete commands, options and the names that
- * options take, of the tables of commands and options. */
+ * options take, made from the tables of commands and options. */
 #include "option.h"
 #include <limits.h>
 #include <string.h>
 
-/* What one shell writes for a command and for one of its options. */
+/* How the script of one shell is printed: what it has for a command and for each of its options. */
 typedef struct {
     void (*begin)(FILE *f), (*command)(FILE *f, const Subcommand *c),
         (*option)(FILE *f, const Subcommand *c, const Row *r), (*command_end)(FILE *f), (*end)(FILE *f);
@@ -19,7 +19,7 @@ static void print_names(FILE *f, const char *const *names, char separator)
     }
 }
 
-/* Within single quotes and, for zsh, brackets. */
+/* Prints text escaped for single quotes and, for zsh, brackets. */
 static void print_quoted(FILE *f, const char *text, int n)
 {
     for (int i = 0; i < n && text[i]; i++)
@@ -155,7 +155,7 @@ static void fish_command(FILE *f, const Subcommand *c) { (void)f, (void)c; }
 static void fish_option(FILE *f, const Subcommand *c, const Row *r)
 {
     fputs("complete -c ckc -n '", f);
-    if (c == command_find("train")) { /* and without a command */
+    if (c == command_find("train")) { /* its options are also those without a command */
         fputs("not __fish_seen_subcommand_from", f);
         for (const Subcommand *other = commands; other->name; other++)
             if (other != c)
@@ -193,7 +193,7 @@ static void print_command(FILE *f, const Script *s, const Subcommand *c)
     s->command_end(f);
 }
 
-/* train is last: without a command it is meant. */
+/* train is last, as its case also matches when there is no command. */
 void completion_print(FILE *f, const char *shell)
 {
     const Subcommand *train = command_find("train");

@@ -1,4 +1,4 @@
-/* explain.h -- ckc explain: what its pages share. */
+/* explain.h -- ckc explain: what cmd_explain.c and explain_value.c share. */
 #ifndef CKC_EXPLAIN_H
 #define CKC_EXPLAIN_H
 
@@ -15,9 +15,9 @@ extern const char *const why_text[WHYS];
 typedef struct {
     const Fate *fate;
     Decision decision;
-    const char *module, *kernel; /* what computes it */
-    int64_t ns;                  /* that computing it once more takes */
-    Why why;                     /* of what is kept */
+    const char *module, *kernel; /* module and kernel that compute it */
+    int64_t ns;                  /* predicted time to compute it once more */
+    Why why;                     /* why it is kept, if it is */
 } Result;
 
 typedef struct {
@@ -25,10 +25,10 @@ typedef struct {
     int64_t bytes, ns;
 } Total;
 
-/* A plan for other memory. */
+/* A plan for another budget. */
 typedef struct {
-    bool known;
-    int64_t bytes, ns; /* of the budget, in all */
+    bool known;        /* there is a plan */
+    int64_t bytes, ns; /* the budget; predicted time of the step */
 } Other;
 
 typedef struct {
@@ -37,17 +37,17 @@ typedef struct {
     PlanUses uses;
     const Fate *fate;
     uint32_t nfate;
-    Result *result; /* of the forward pass, read behind the loss; of others, what does not stay */
+    Result *result; /* results of the forward pass read after it, and others that are not kept */
     uint32_t n;
     Total total[DECISIONS], why[WHYS];
     Other more, less;
-    int64_t phase_ns[PHASE_UPDATE + 1], again_ns; /* predicted, without what is computed again; that */
-    int64_t state_bytes; /* of optimizer states in the host's memory */
+    int64_t phase_ns[PHASE_UPDATE + 1], again_ns; /* predicted time without recomputation; of recomputation */
+    int64_t state_bytes; /* bytes of optimizer states in the host's memory */
 } Explain;
 
 Decision explain_decision(const Fate *f);
 
-/* explain_value.c: --value.  False: there is none of that name. */
+/* explain_value.c: prints what becomes of the value of --value.  False: no value has that name. */
 bool explain_value(const Explain *x);
 
 #endif

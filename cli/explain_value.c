@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* By its name in the plan or the model. */
+/* The value of --value, by its name in the plan or the model; none with a message in o->diag. */
 static Val find_value(const Explain *x)
 {
     const Graph *g = x->job->plan->g;

@@ -1,8 +1,8 @@
 /* files.c -- the files a schedule refers to: constants, weights, data.
  *
- * Whoever wrote a schedule must not decide which of our files are read.  So a schedule records a hash
- * of every file it needs, and one outside the schedule's folder is read only if it has that hash:
- * the writer had its content already.  Without one it must lie inside, or be allowed by --allow-path.
+ * The author of a schedule must not decide which of our files are read.  So a schedule records a hash
+ * of every file it needs, and a file outside the schedule's folder is read only if it has that hash:
+ * the author had its content already.  Without a hash it must lie inside, or be allowed by --allow-path.
  * A recorded file that has changed is an error wherever it lies. */
 #include "cli.h"
 #include "ir/within.h"
@@ -78,7 +78,7 @@ uint64_t file_hash(const Job *j, const char *path)
 
 /* ---- running it ------------------------------------------------------------------------------ */
 
-/* As the schedule's folder sees it. */
+/* A path relative to the schedule's folder as a path that can be opened. */
 static const char *in_folder(Job *j, const char *path)
 {
     return path_beside(&j->arena, j->o->path, path);
@@ -111,7 +111,7 @@ static bool open_file(Job *j, const char *name, FileMap *m)
     return changed(path, "", d);
 }
 
-/* Opened once, and checked as it is used. */
+/* The mapping of a file that the schedule names, which is opened and checked at its first use. */
 static const FileMap *find_file(Job *j, const char *name)
 {
     for (uint32_t i = 0; i < j->nfile; i++)

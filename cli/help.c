@@ -1,6 +1,6 @@
-/* help.c -- the help pages, of the tables of commands and options.  They are at most 80 columns wide.
+/* help.c -- the help pages, made from the tables of commands and options.  They are at most 80 columns wide.
  *
- * -h is one screen: what people need.  --help has every option and says all there is to say of it. */
+ * -h is one screen with the options that people need.  --help has every option with its full text. */
 #include "option.h"
 #include <string.h>
 
@@ -25,7 +25,7 @@ static void print_commands(FILE *f)
         fprintf(f, "  %-9s %s%s\n", c->name, c->brief, strcmp(c->name, "train") == 0 ? " (default)" : "");
 }
 
-/* "  -b, --budget=SIZE" and what it is, from a column of its own on. */
+/* Prints "  -b, --budget=SIZE" and n bytes of the row's doc in a column of its own. */
 static void print_row(FILE *f, const Row *r, size_t n)
 {
     char letter[8] = "", left[80];
@@ -38,7 +38,7 @@ static void print_row(FILE *f, const Row *r, size_t n)
     fputc('\n', f);
 }
 
-/* All rows of a command, under their titles; or those that people need, and only what is brief. */
+/* Prints all rows of a command under their titles; often: only those that people need, in brief. */
 static void print_rows(FILE *f, const Subcommand *c, bool often)
 {
     static const Row options = {.doc = "Options:"};

@@ -13,7 +13,7 @@ Job *job_new(Options *o)
     return j;
 }
 
-static const double MEASURES = 0.3; /* seconds: what is planned faster found its costs in the cache */
+static const double MEASURES = 0.3; /* seconds; a faster plan found its costs in the cache */
 
 void job_remark(Job *j, const char *text)
 {
@@ -23,7 +23,7 @@ void job_remark(Job *j, const char *text)
 
 static void remark(void *user, const char *text) { job_remark(user, text); }
 
-/* Open for as long as the job lasts. */
+/* The kernel cache, which is opened at the first call and stays open as long as the job. */
 static KernelCache *open_cache(Job *j)
 {
     if (!*j->cache.folder.path && !kernel_cache_open(&j->cache, j->o->cache, &j->o->diag))
@@ -38,13 +38,13 @@ static void mention_cache(Job *j)
     *j->cache.note = '\0';
 }
 
-/* The input an array is for: NAME or input/NAME. */
+/* The name of the input that an array is for: the array is called NAME or input/NAME. */
 static const char *input_name(const char *array)
 {
     return strncmp(array, "input/", 6) == 0 ? array + 6 : array;
 }
 
-/* The names in the data file tell the importer which inputs are no parameters. */
+/* Opens the data file, whose names tell the importer which inputs are not parameters. */
 static bool open_data(Job *j)
 {
     Options *o = j->o;
@@ -61,7 +61,7 @@ static bool open_data(Job *j)
     return true;
 }
 
-/* Which outputs the model has, before the loss and the gradients join them. */
+/* Keeps the names of the model's outputs, before the loss and the gradients join them. */
 static void remember_outputs(Job *j)
 {
     const Graph *g = &j->graph;
@@ -71,7 +71,7 @@ static void remember_outputs(Job *j)
         j->output[i] = g->vals[g->out[i].i].name;
 }
 
-/* Some passes of the pipeline, or all but some. */
+/* Runs the passes `only`, or all (NULL) except `without`. */
 static bool run_passes(Job *j, const PassRun *how, const char *only, const char *without)
 {
     Options *o = j->o;
@@ -88,7 +88,7 @@ static bool run_passes(Job *j, const PassRun *how, const char *only, const char 
     return true;
 }
 
-/* Not beside what else writes there. */
+/* Begins the progress line, unless other output would mix with it. */
 static void begin_progress(const Options *o, Progress *p)
 {
     *p = progress_begin(o->quiet || o->json || o->dump || o->time_passes);
@@ -105,14 +105,14 @@ static bool open_profile(Job *j)
     return true;
 }
 
-/* Bytes of the device for the step; 0: any. */
+/* Bytes of the device's memory that are left for the step; 0: no limit. */
 static int64_t room_left(const Options *o)
 {
     int64_t room = device_room(&o->device);
     return room > o->beside ? room - o->beside : room > 0;
 }
 
-/* One that is here is asked; of another there is what its file says. */
+/* Sets what the passes know of the device: asked of the device itself if it is here, else from its file. */
 static bool ask_device(Job *j)
 {
     Options *o = j->o;
@@ -137,7 +137,7 @@ static bool ask_device(Job *j)
     return true;
 }
 
-/* What no job goes without, and what keeps the limit that was asked for. */
+/* Refuses to disable passes that every job needs, and the one that keeps the limit that was asked for. */
 static bool check_disabled(Options *o)
 {
     const StepOptions *s = &o->step;
@@ -162,7 +162,7 @@ bool job_prepare(Job *j, const PassRun *how)
     onnx_allow(j->model, o->allow, o->nallow);
     o->step.model = j->model;
     o->step.import.weightless = o->steps == 0 && !o->record;
-    TRY(ask_device(j) && run_passes(j, how, "bind", NULL)); /* alone: what it finds is needed for reports */
+    TRY(ask_device(j) && run_passes(j, how, "bind", NULL)); /* alone: reports need what bind finds */
     remember_outputs(j);
     TRY(weights_give(j) && run_passes(j, how, NULL, "bind,remat,plan"));
     j->info.plan.model = j->model_path = o->path;
@@ -259,7 +259,7 @@ void job_close(Job *j)
     j->feed = NULL;
 }
 
-/* With its forks. */
+/* Closes what a job shares with its forks. */
 static void close_shared(Job *j)
 {
     validation_close(j->val);

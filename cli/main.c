@@ -1,5 +1,5 @@
-/* main.c -- ckc: which command runs.  Without a command's name it is the main job: plan and run a
- * training step of a model. */
+/* main.c -- ckc: runs a command.  Without a command's name that is the main job, train: plan and run
+ * training steps of a model. */
 #include "cli.h"
 #include "ir/mem.h"
 #include <dlfcn.h>
@@ -11,8 +11,8 @@
 static void *new_bytes(size_t n) { return mem_new(n, 1); }
 static void no_memory(void) { out_of_memory(0); }
 
-/* What libraries allocate ends the program in order, too: jansson's memory is ours, and C++'s operator
- * new (oneDNN) calls a handler instead of throwing what C cannot catch. */
+/* Lack of memory in libraries also ends the program with a message: jansson allocates by our functions, and
+ * C++'s operator new (oneDNN) calls our handler instead of throwing, which C cannot catch. */
 static void set_up_memory(void)
 {
     typedef void (*Handler)(void);
@@ -23,10 +23,10 @@ static void set_up_memory(void)
     json_set_alloc_funcs(new_bytes, free);
 }
 
-/* An argument that is no file cannot have been meant as one, unless it looks like one. */
+/* Is the argument neither an option nor a file, nor does it look like a path?  Then a command was meant. */
 static bool is_word(const char *arg) { return *arg != '-' && !strpbrk(arg, "./") && access(arg, F_OK) != 0; }
 
-/* As getopt takes it, which the beginning of an option is enough for. */
+/* Is --json given?  As for getopt, the beginning of an option is enough. */
 static bool says_json(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)

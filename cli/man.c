@@ -1,8 +1,8 @@
-/* man.c -- `ckc help --man`: the man page ckc(1), of the tables of commands and options. */
+/* man.c -- `ckc help --man`: the man page ckc(1), made from the tables of commands and options. */
 #include "option.h"
 #include <string.h>
 
-/* In roff a hyphen that is to be copied is \-, and lines must not begin with a dot or a quote. */
+/* Prints text for roff, where - and \ are escaped and lines must not begin with a dot or a quote. */
 static void print_roff(FILE *f, const char *s)
 {
     for (bool first = true; *s; first = *s++ == '\n') {
@@ -29,7 +29,7 @@ static void print_commands(FILE *f)
     }
 }
 
-/* An option that fewer than all planning commands have says which. */
+/* Prints the names of the commands that have an option. */
 static void print_owners(FILE *f, const Row *r)
 {
     const char *separator = "";

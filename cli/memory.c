@@ -23,7 +23,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Sums by layer, the largest first; values that are of none go by the name "". */
+/* Sums by layer, the largest first; values that belong to no layer are under the name "". */
 static Layer *by_layer(const PeakHeld *held, uint32_t n, uint32_t *nlayers, Arena *a)
 {
     Layer *l = NEW(a, Layer, n + 1);
@@ -63,13 +63,13 @@ void batch_size(const Job *j, int64_t *samples, int64_t *tokens)
     *tokens = rows && !dtype_is_float(t->dt) && t->rank == 2 ? type_count(t) : 0;
 }
 
-/* Bytes that come with the batch: all but parameters, gradients and state. */
+/* Bytes that grow with the batch: data, activations and workspace. */
 static int64_t batch_bytes(const Plan *p)
 {
     return p->mem[MEM_DATA] + p->mem[MEM_ACTIVATION] + p->mem[MEM_WORKSPACE];
 }
 
-/* Live bytes over the time of a step, as predicted. */
+/* The average of the live bytes over the predicted time of a step. */
 static int64_t average_bytes(const Job *j, Arena *a)
 {
     MemCurve c = plan_curve(j->plan, &j->info, a);

@@ -1,9 +1,9 @@
 /* message.c -- text for people: nothing that comes from a file reaches the terminal raw.
  *
- * Names and paths may hold any bytes.  Control characters and what is not UTF-8 are written as \xHH,
- * so that no file moves the cursor or begins a line of its own.  A message breaks its line only where
- * it goes on with two spaces (lists), or at a tab: on a terminal the rows of a table, elsewhere a
- * space, so that an error is one line. */
+ * Names and paths may hold any bytes.  Control characters and bytes that are not UTF-8 are written as \xHH,
+ * so that no file moves the cursor or begins a line of its own.  A message breaks its line only at a newline
+ * that two spaces follow (lists), or at a tab, which separates the rows of a table: on a terminal they are
+ * lines, elsewhere tabs become spaces, so that an error is one line. */
 #include "message.h"
 #include "ir/mem.h"
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 static bool is_break(const char *at) { return *at == '\t' || strncmp(at, "\n  ", 3) == 0; }
 
-/* Columns of the first n bytes. */
+/* Columns that n bytes of UTF-8 take. */
 static int columns(const char *s, size_t n)
 {
     int c = 0;
@@ -43,7 +43,7 @@ void print_words(FILE *f, const char *s, size_t n, int at, int width, int indent
     }
 }
 
-/* Rows of a table on lines of their own. */
+/* Prints a message wrapped at the width, with the rows of its table on lines of their own. */
 static void print_wrapped(FILE *f, const char *s, int width)
 {
     for (int row = 0;; row++) {
@@ -83,7 +83,7 @@ static void error_json(const char *text, const char *file, int status)
     json_decref(o);
 }
 
-/* Behind the name of its file, which it may begin with already. */
+/* `before`, the file's name unless the message already begins with it, and the message.  malloc'ed. */
 static char *error_text(const char *before, const Diag *d, const char *file)
 {
     bool named = !file || strncmp(d->msg, file, strlen(file)) == 0;

@@ -1,4 +1,4 @@
-/* message.h -- what the commands of ckc say: messages, escapes, progress. */
+/* message.h -- what the commands of ckc print: messages, escaped text, progress. */
 #ifndef CKC_MESSAGE_H
 #define CKC_MESSAGE_H
 
@@ -10,30 +10,30 @@
 
 /* ---- progress.c --------------------------------------------------------------------------- */
 
-/* A line on standard error about what is being done, if that is a terminal and not quiet; the one that is
- * there goes on. */
+/* Begins a line on standard error about what is being done, if that is a terminal and not quiet; a line that
+ * is shown already continues. */
 Progress progress_begin(bool quiet);
-/* On standard output, while the line goes on. */
+/* Prints to standard output while the line continues. */
 void progress_print(const char *fmt, ...) PRINTF(1, 2);
-int progress_room(void);   /* columns of its text */
-void progress_end(void);   /* and it is gone; nothing else may be printed before */
-int stream_width(FILE *f); /* columns; 0: it is no terminal */
+int progress_room(void);   /* columns that its text may have */
+void progress_end(void);   /* erases the line; other text may be printed only after this */
+int stream_width(FILE *f); /* columns; 0: f is not a terminal */
 
 /* ---- message.c: text for people, with nothing raw in it that came from a file ------------------- */
 
-/* Words from column `at` on, wrapped at the width; further lines are indented. */
+/* Prints n bytes of words from column `at` on, wrapped at the width; further lines are indented. */
 void print_words(FILE *f, const char *s, size_t n, int at, int width, int indent);
-/* A message: one line, or wrapped at the width with its table's rows on lines of their own. */
+/* Prints a message: width 0: as one line, else wrapped, with its table's rows on lines of their own. */
 void message_print(FILE *f, const char *text, int width);
-/* The message of an error, with the file's name unless NULL: one line, escaped.  malloc'ed. */
+/* The message of an error as one escaped line, with the file's name unless it is NULL.  malloc'ed. */
 char *error_line(const Diag *d, const char *file);
-/* A message on standard error, with the file's name unless NULL; the exit status d stands for. */
+/* Prints the message on standard error, with the file's name unless it is NULL; returns d's exit status. */
 int report_error(const Diag *d, const char *file);
-/* From now on errors are an object on standard output as well, so that it always holds one JSON text. */
+/* From now on errors are also JSON objects on standard output, so that it always holds one JSON text. */
 void report_errors_as_json(void);
-/* Lines as they are; on a terminal those that are wider are wrapped, what follows is indented. */
+/* Prints lines unchanged; on a terminal wraps those that are wider, with their further lines indented. */
 void print_lines(FILE *f, const char *text, int indent);
-/* One line of a summary, escaped. */
+/* Prints one line of a summary, escaped. */
 void print_line(FILE *f, const char *fmt, ...) PRINTF(2, 3);
 void json_print(const json_t *o, size_t digits); /* on standard output */
 

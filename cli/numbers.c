@@ -1,4 +1,4 @@
-/* numbers.c -- numbers as they are told. */
+/* numbers.c -- numbers as text. */
 #include "cli.h"
 #include <math.h>
 

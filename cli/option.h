@@ -1,5 +1,5 @@
-/* option.h -- an option as a row of one table (options.c): the parser, the help pages, the man page and the
- * shells' completion are all made of it. */
+/* option.h -- the table of options (options.c), a row for each: the parser, the help pages, the man page and
+ * the shells' completion are all made from it. */
 #ifndef CKC_OPTION_H
 #define CKC_OPTION_H
 
@@ -9,31 +9,31 @@ typedef enum { TITLE, FLAG, TEXT, REAL, INTEGER, CHOICE, OTHER } Kind;
 
 typedef struct {
     unsigned groups;       /* OPTIONS_*: the commands that have it */
-    const char *name;      /* NULL: a title, of the rows that follow */
-    int key;               /* one letter; 0: none */
-    const char *arg, *doc; /* its value, NULL: none; a title's text.  What is before ; : or ( is brief */
+    const char *name;      /* NULL: the row is the title of those that follow */
+    int key;               /* its one-letter form; 0: none */
+    const char *arg, *doc; /* arg: name of its value, NULL: none; doc: help text, brief up to ; : or ( */
     Kind kind;
-    size_t off;               /* in Options */
-    double low, high;         /* of numbers */
-    const char *const *names; /* of its values; a CHOICE is the place there, an int; NULL: any text */
-    bool (*parse)(Options *o, const char *arg); /* of OTHER */
+    size_t off;               /* offset of its member in Options */
+    double low, high;         /* range of a number */
+    const char *const *names; /* names of its values, of which a CHOICE stores the index; NULL: any text */
+    bool (*parse)(Options *o, const char *arg); /* for OTHER */
 } Row;
 
 extern const Row option_rows[];
 extern const size_t option_count;
 
-int row_brief(const Row *r); /* bytes of its doc */
+int row_brief(const Row *r); /* bytes of the brief part of its doc */
 
 extern const char *const help_status; /* a paragraph on exit statuses */
 
-/* ---- option_values.c: each false with a message in o->diag ------------------------------------ */
+/* ---- option_values.c: those that have o return false with a message in o->diag ---------------- */
 
 bool parse_real(const char *text, double low, double high, double *v);
 bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *v);
-/* The place in a list of names that ends with NULL. */
+/* Sets *k to the index of text in a list of names that ends with NULL. */
 bool parse_name(Options *o, const char *option, const char *const *names, const char *text, int *k);
 
-/* Its sizes of symbols become a copy of them, in a, in which that one has this size. */
+/* Replaces im->bind by a copy, allocated in a, in which the symbol has this size. */
 void set_bind(OnnxOptions *im, const char *symbol, int64_t size, Arena *a);
 
 bool parse_accumulate(Options *o, const char *text);
@@ -41,8 +41,8 @@ bool parse_allow(Options *o, const char *text);
 bool parse_batches(Options *o, const char *text);
 bool parse_bind(Options *o, const char *text);
 bool parse_budget(Options *o, const char *text);
-/* Into step.budget what --budget, which may be no share here, says in bytes; without it the memory of a
- * device that is named.  what: the command that needs one. */
+/* Sets step.budget to the bytes of --budget, which may not be a percentage here; without --budget to the
+ * memory of the named device.  what: the command that needs a budget, for messages. */
 bool budget_bytes(Options *o, const char *what);
 bool parse_choices(Options *o, const char *text);
 bool parse_compared(Options *o, const char *text);

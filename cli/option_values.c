@@ -1,5 +1,5 @@
-/* option_values.c -- what stands behind an option: checked here, so that a bad value is a single line and
- * nothing has been started. */
+/* option_values.c -- the values of options, which are checked here before anything is started; a bad value is
+ * a message of one line. */
 #include "option.h"
 #include "passes/remat/remat.h"
 #include "picture.h"
@@ -28,8 +28,8 @@ bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *v)
     return end != text && *end == 0 && errno == 0 && *v >= low && *v <= high;
 }
 
-/* k, M, G or T, in any case, with an i for powers of 1024, with or without B; bytes without one are
- * as many as no one writes by mistake. */
+/* Units are k, M, G or T in any case, with an i for powers of 1024, with or without B.  A number without a
+ * unit must be at least 65536 bytes, so that a forgotten unit is noticed. */
 bool parse_bytes(const char *text, int64_t *bytes)
 {
     static const char prefix[] = "kmgt";
@@ -49,7 +49,7 @@ bool parse_bytes(const char *text, int64_t *bytes)
     return *bytes > 0;
 }
 
-/* Position in a list of names that ends with NULL; false: the message lists them. */
+/* If no name matches, the message lists all of them. */
 bool parse_name(Options *o, const char *option, const char *const *names, const char *text, int *k)
 {
     char all[200] = "", hint[NEAREST_HINT];
@@ -76,7 +76,7 @@ static bool parse_percent(const char *text, double low, double high, double *fra
     return end != text && strcmp(end, "%") == 0 && percent >= low && percent <= high;
 }
 
-/* Of ckc solve: in percent, with or without the sign. */
+/* The gap of ckc solve in percent, with or without the sign. */
 bool parse_gap(Options *o, const char *text)
 {
     bool ok = parse_percent(text, 0, 1e6, &o->step.gap) || parse_real(text, 0, 1e6, &o->step.gap);
@@ -128,7 +128,7 @@ bool parse_overhead(Options *o, const char *text)
            fail(&o->diag, "--overhead: '%s' is no percentage from 0%% to 1000%%", text);
 }
 
-/* The next item of a list with commas, *list behind it; NULL: there is none. */
+/* The next item of a comma-separated list, past which *list is moved; NULL: there is none. */
 static char *next_item(Options *o, const char **list)
 {
     size_t n = strcspn(*list, ",");
@@ -192,7 +192,7 @@ bool parse_tie(Options *o, const char *text)
     return true;
 }
 
-/* One more of a list. */
+/* Appends text to a list. */
 static void append(Options *o, const char *const **list, int *n, const char *text)
 {
     const char **longer = NEW(&o->arena, const char *, *n + 1);
@@ -237,7 +237,7 @@ bool parse_allow(Options *o, const char *text)
     return true;
 }
 
-/* One more; the search is called ckc among them. */
+/* Appends a policy to compare; the search is named ckc among them. */
 bool parse_compared(Options *o, const char *text)
 {
     int k = 0;

@@ -1,4 +1,4 @@
-/* options.c -- the command line: one table of options, which each command takes a part of. */
+/* options.c -- the command line: one table of options, of which each command has a part. */
 #include "option.h"
 #include "passes/remat/remat.h"
 #include <getopt.h>
@@ -314,7 +314,7 @@ int row_brief(const Row *r)
 
 static int key_of(const Row *r) { return r->key ? r->key : KEY + (int)(r - option_rows); }
 
-/* Of those a command has; NULL: none. */
+/* The row with this key among those of the groups; NULL: there is none. */
 static const Row *row_of(unsigned groups, int key)
 {
     for (const Row *r = option_rows; r < option_rows + NROWS; r++)
@@ -357,7 +357,7 @@ static bool set_option(Options *o, const Row *r, const char *arg)
     }
 }
 
-/* For getopt: the long options with those that every command has, and the letters. */
+/* Lists long options and letters for getopt, with those that every command has. */
 static void list_options(unsigned groups, struct option table[NROWS + 3], char letters[2 * NROWS + 4])
 {
     char *s = stpcpy(letters, ":hV");
@@ -374,7 +374,7 @@ static void list_options(unsigned groups, struct option table[NROWS + 3], char l
     table[n] = (struct option){0};
 }
 
-/* None, or the beginning of several. */
+/* Reports a word that is no option, or the beginning of several. */
 static bool unknown_option(Options *o, const Subcommand *c, const char *word)
 {
     char hint[NEAREST_HINT];
@@ -397,7 +397,7 @@ static bool unknown_option(Options *o, const Subcommand *c, const char *word)
     return fail(&o->diag, "ckc %s has no option '%s'%s", c->name, typed, hint);
 }
 
-/* What getopt does not take: key is optopt. */
+/* Reports an option that getopt refuses; key is optopt. */
 static bool bad_option(Options *o, const Subcommand *c, int got, int key, const char *word)
 {
     const Row *r = row_of(c->groups, key);
@@ -409,7 +409,7 @@ static bool bad_option(Options *o, const Subcommand *c, int got, int key, const 
     return unknown_option(o, c, key ? arena_printf(&o->arena, "-%c", key) : word);
 }
 
-/* Ends the program where a page is asked for. */
+/* Takes an option; ends the program if it asks for a page. */
 static bool take_option(Options *o, const Subcommand *c, int key)
 {
     if (key == 'h')
@@ -442,7 +442,7 @@ bool options_parse(Options *o, const Subcommand *c, int argc, char **argv)
     char letters[2 * NROWS + 4];
     options_init(o, c);
     list_options(c->groups, table, letters);
-    optind = 0; /* anew */
+    optind = 0; /* getopt starts over */
     opterr = 0;
     for (int key; (key = getopt_long(argc, argv, letters, table, NULL)) >= 0;)
         if (key == ':' || key == '?')

@@ -1,8 +1,8 @@
 /* output.c -- the files of a run: the folder MODEL.ckc, trained weights, gradients.
  *
- * All files of the folder are complete beside their places before the first takes its name.  The
- * schedule refers to weights where they lie, by paths relative to the folder; what lies in no file
- * goes to consts.bin. */
+ * All files of the folder are complete under temporary names before the first gets its name.  The
+ * schedule refers to weights in the files they are in, by paths relative to the folder; values that are in no
+ * file go to consts.bin. */
 #include "page.h"
 #include "codegen/codegen.h"
 #include "ir/file.h"
@@ -28,7 +28,7 @@ static const char *folder_of(Job *j)
     return arena_printf(&j->arena, "%.*s.ckc", (int)n, path);
 }
 
-/* `path` as seen from a folder, given as its real path; the path itself if it is not there. */
+/* `path` relative to the folder `from`, which is a real path; `path` itself if there is no such file. */
 static const char *relative_path(Arena *a, const char *from, const char *path)
 {
     char *to = file_real_path(path);
@@ -53,10 +53,10 @@ static const char *const file_name[NFILES + 1] = {
     "weights.bin", "data.bin", "step.onnx", "step.onnx.data", "policy.py",   NULL};
 
 typedef struct {
-    const char *option, *path; /* NULL: it is not given */
+    const char *option, *path; /* path NULL: the option is not given */
 } Named;
 
-/* Where one would overwrite the other: what is in a folder stays. */
+/* Would writing one overwrite the other?  Not folders, whose contents stay, nor streams. */
 static bool same_place(const char *x, const char *y)
 {
     if (!x || !y || file_is_stream(x) || file_is_folder(x))
@@ -132,7 +132,7 @@ static bool uniform(const Loose *l)
     return memcmp(p, p + size, (size_t)l->bytes - size) == 0;
 }
 
-/* One place for every value; filled tensors of one number share the largest. */
+/* Writes each value to a place of its own; tensors filled with the same number share that of the largest. */
 static void write_constants(Job *j, Graph *g, NewFile *f)
 {
     bool *source = graph_sources(g, &j->tmp);
@@ -165,7 +165,7 @@ static void write_constants(Job *j, Graph *g, NewFile *f)
     arena_free(&j->tmp);
 }
 
-/* Files of values, as the schedule in its folder sees them, with their hashes. */
+/* Makes the paths of values' files relative to the schedule's folder, and records the files' hashes. */
 static void relate_paths(Job *j, Plan *p, const char *folder)
 {
     Graph *g = p->g;
@@ -185,7 +185,7 @@ static void relate_paths(Job *j, Plan *p, const char *folder)
 
 /* ---- kernels ---------------------------------------------------------------------------------- */
 
-/* Every kernel of the schedule that is text, then which step runs which. */
+/* Writes every kernel of the schedule that has a text, then which step runs which kernel. */
 static bool write_kernels(Job *j, NewFile *f)
 {
     const Plan *p = j->plan;
@@ -227,7 +227,7 @@ static bool write_onnx(Job *j, NewFile *model, NewFile *data)
 
 bool output_translates(Job *j) { return !j->o->onnx || write_onnx(j, NULL, NULL); }
 
-/* Is the file of that number among those that are written? */
+/* Is file_name[i] among the files that are written? */
 static bool is_wanted(const Options *o, int i)
 {
     return i == TORCH                    ? o->torch
@@ -241,7 +241,7 @@ static bool write_files(Job *j, const NewFolder *folder, const json_t *report, N
     uint64_t hash;
     TRY(files_hash(j));
     Plan p = *j->plan;
-    Graph g = *p.g; /* in which values lie elsewhere */
+    Graph g = *p.g; /* a copy, whose values get other files */
     p.file = NULL;
     p.nfile = p.cfile = 0;
     g.vals = memcpy(NEW(&j->arena, Value, g.nvals), g.vals, g.nvals * sizeof *g.vals);
@@ -296,10 +296,10 @@ bool output_folder(Job *j, const json_t *report)
 
 /* ---- weights and gradients ---------------------------------------------------------------------- */
 
-/* Parameters, running statistics, what is frozen. */
+/* Weights are parameters, running statistics and frozen values. */
 bool value_is_weight(const Value *v) { return v->in_model && v->kind != VAL_INPUT && v->kind != VAL_TEMP; }
 
-/* Constants that nothing reads have no memory in the run, nor what is loaded as a cast. */
+/* Constants that nothing reads, and values of which only a cast is loaded, have no memory in the run. */
 bool output_weight(Job *j, Val v, Tensor *t)
 {
     *t = exec_tensor(j->exec, v);
@@ -309,13 +309,13 @@ bool output_weight(Job *j, Val v, Tensor *t)
     return first_value(j, v, t, &j->o->diag);
 }
 
-/* Not one of what the exporter transposed. */
+/* Is m a name of v in the modules, not of a copy that the exporter transposed? */
 static bool is_of_module(const Graph *g, Val v, const ModelName *m)
 {
     return graph_module_name(g, v) ? m->of_module : !m->transposed;
 }
 
-/* Under each of its names, of the file or of the modules. */
+/* Adds a weight under each of its names: those in the file (copy), or those in the modules. */
 static bool add_weight(Job *j, Val v, bool copy, SaveValue *s, int *n)
 {
     const Graph *g = j->plan->g;
@@ -329,7 +329,8 @@ static bool add_weight(Job *j, Val v, bool copy, SaveValue *s, int *n)
     return true;
 }
 
-/* For a copy of the model, which has what is frozen, or for the modules it was made from. */
+/* Gathers the weights for a copy of the model, with frozen ones, or for the modules that it was made from,
+ * with --save-trained only the trained ones. */
 static bool gather_weights(Job *j, bool copy, SaveValue **s, int *n)
 {
     const Graph *g = j->plan->g;
@@ -355,7 +356,7 @@ static bool all_finite(const Tensor *t)
     return !bad;
 }
 
-/* Of what the step changes: a frozen tensor may hold anything. */
+/* Only tensors that the step changes are checked, as a frozen one may hold anything. */
 bool output_finite(Job *j, int64_t step)
 {
     const Graph *g = j->plan->g;
@@ -408,7 +409,7 @@ bool output_weights(Job *j)
     return true;
 }
 
-/* Outputs follow the loss; the one the loss was is not repeated.  A schedule has names of its own. */
+/* The model's outputs follow the loss, except the one that is the loss.  A schedule has its own names. */
 Results output_results(Job *j)
 {
     const Graph *g = j->plan->g;
@@ -432,7 +433,7 @@ Results output_results(Job *j)
     return r;
 }
 
-/* Is it the name of a gradient, or of a result before i? */
+/* Is it the name of a gradient, or of a result before the i-th? */
 static bool is_taken(const Results *r, uint32_t nresult, uint32_t i, const char *name)
 {
     for (uint32_t k = 0; k < nresult; k++)
@@ -442,7 +443,8 @@ static bool is_taken(const Results *r, uint32_t nresult, uint32_t i, const char 
     return false;
 }
 
-/* Gradients as the file has their parameters, and as modules do; what else is called so as output/NAME. */
+/* Writes gradients under their parameters' names, in the file and in modules; other results whose names these
+ * are become output/NAME. */
 bool output_grads(Job *j)
 {
     const Graph *g = j->plan->g;

@@ -106,7 +106,8 @@ static void put_pane(const MemoryPlot *m, const char *class, FILE *f)
     fputs("<div class=\"cursor\"></div></div>\n", f);
 }
 
-/* What a column shows: a step, what it runs, bytes of everything stored and by kind; -1: none. */
+/* What a column shows: its step (-1: none), the step's kernel, bytes with everything stored (-1: none), and
+ * the plan's bytes by kind. */
 static json_t *column_json(const MemoryPlot *m, const Paint *paint, uint32_t k, Arena *a)
 {
     char label[LABEL] = "";
@@ -126,7 +127,7 @@ static json_t *column_json(const MemoryPlot *m, const Paint *paint, uint32_t k, 
     return at;
 }
 
-/* For the script; no text in it ends the element. */
+/* Writes the columns as JSON for the script, with < escaped so that no text in it ends the element. */
 static void put_curve(const Job *j, const MemoryPlot *m, FILE *f, Arena *a)
 {
     json_t *o = json_object(), *kinds = json_array(), *at = json_array();
@@ -228,7 +229,7 @@ static int slower_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Rows by operators, the one that takes the most time first. */
+/* Rows of a table by operator, the one that takes the most time first. */
 static json_t *sum_operators(const Job *j)
 {
     const Plan *p = j->plan;

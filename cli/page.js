@@ -1,5 +1,5 @@
 'use strict';
-// Columns of tables sort; a number stands in data-v.
+// Makes tables sortable by a column; the number of a cell is in data-v.
 for (const table of document.querySelectorAll('table.sorts')) {
   const heads = [...table.querySelectorAll('th')], body = table.tBodies[0];
   heads.forEach((head, column) => {
@@ -19,7 +19,7 @@ for (const table of document.querySelectorAll('table.sorts')) {
     });
   });
 }
-// What is held where the pointer is.
+// Shows the bytes that are held at the position of the pointer.
 const curve = JSON.parse(document.getElementById('curve').textContent);
 const readout = document.querySelector('.readout');
 readout.textContent = 'Point at the picture to read what a kernel holds.';

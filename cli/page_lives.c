@@ -4,18 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 40, WIDTH = 1000 /* of bars, their units */, LABEL = 60 };
+enum { ROWS = 40, WIDTH = 1000 /* of bars, in their own units */, LABEL = 60 };
 
 typedef struct {
     const Job *j;
     const MemoryPlot *m;
-    const Life *life; /* by what they are lives of, then by time */
-    const char **of;  /* per value: what its bytes were computed as first */
+    const Life *life; /* sorted by the value that they are lives of, then by time */
+    const char **of;  /* per value: the name under which its bytes were first computed */
     uint32_t n;
     FILE *f;
 } Bars;
 
-/* What was fetched is what was offloaded; a recomputation carries the name of what it repeats. */
+/* The name under which a value was first computed, before it was offloaded, fetched or recomputed. */
 static const char *computed_as(const Graph *g, Val v)
 {
     for (;;) {
@@ -49,12 +49,12 @@ static int earlier_first(const void *a, const void *b)
     return (x->step > y->step) - (x->step < y->step);
 }
 
-/* A model of many equal layers is shown by some of them: of each operator as many as leave room for the
- * others, evenly. */
+/* Thins out a model of many equal layers: keeps of each operator as many results as leave room for the
+ * others, evenly spaced; returns how many are kept. */
 static uint32_t thin(const Plan *p, Fate *fate, uint32_t n, Arena *a)
 {
     enum { LEAST = 4 };
-    uint32_t(*count)[2] = arena_alloc(a, n + 1, sizeof *count), kept = 0; /* all; seen */
+    uint32_t(*count)[2] = arena_alloc(a, n + 1, sizeof *count), kept = 0; /* per operator: all; seen */
     NameMap number = name_map(a);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t *known = name_get(&number, kernel_of(p, fate[i].step, a));
@@ -74,7 +74,7 @@ static uint32_t thin(const Plan *p, Fate *fate, uint32_t n, Arena *a)
     return kept;
 }
 
-/* Those that are read behind the forward phase, the largest, in the order in which they are computed. */
+/* Chooses the largest results of the forward phase that are read after it, in the order of computation. */
 static uint32_t choose(const Job *j, Fate **out, Arena *a)
 {
     uint32_t n, kept = 0;
@@ -89,7 +89,7 @@ static uint32_t choose(const Job *j, Fate **out, Arena *a)
         }
     n = kept;
     kept = 0;
-    for (uint32_t i = 0; i < n; i++) /* what is hardly seen is not shown */
+    for (uint32_t i = 0; i < n; i++) /* very small ones are left out */
         if (fate[i].bytes > largest / 1000)
             fate[kept++] = fate[i];
     kept = thin(p, fate, kept, a);
@@ -112,7 +112,7 @@ static void put_bar(const Bars *b, const Life *l, Paint paint)
             paint_color[paint].name, from, to - from > 3 ? to - from : 3, host ? 5 : 0, host ? 2 : 12);
 }
 
-/* All lives of the same, in the colour of how each came to be. */
+/* Writes a bar for each time that a value is in memory, coloured by how it got there. */
 static void put_bars(const Bars *b, const Fate *fate)
 {
     const Graph *g = b->j->plan->g;
@@ -129,7 +129,7 @@ static void put_bars(const Bars *b, const Fate *fate)
     fputs("</svg>\n", b->f);
 }
 
-/* Of the modules' paths, whole names that all begin with. */
+/* Length of the longest beginning of whole names, "a.b.", that all modules' paths share. */
 static size_t common_path(const Plan *p, const Fate *fate, uint32_t n, Arena *a)
 {
     const char *path = "";

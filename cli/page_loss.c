@@ -2,7 +2,7 @@
 #include "page.h"
 #include <math.h>
 
-enum { POINTS = 400 }; /* of a line at most: each is the mean of as many steps */
+enum { POINTS = 400 }; /* most points of a line; each is the mean of equally many steps */
 
 static Series loss_series(const TrainResult *r, Arena *a)
 {
@@ -14,7 +14,7 @@ static Series loss_series(const TrainResult *r, Arena *a)
         int64_t n = i + per < r->steps ? per : r->steps - i;
         for (int64_t k = i; k < i + n; k++)
             sum += r->loss[k];
-        if (isfinite(sum)) /* steps that are skipped, with --precision fp16, have none */
+        if (isfinite(sum)) /* steps that are skipped with --precision fp16 have no loss */
             s.at[s.n++] = (PlotPoint){(double)(r->first + i) + 0.5 * (double)(n + 1), sum / (double)n};
     }
     return s;

@@ -1,4 +1,4 @@
-/* page_sweep.c -- what a sweep found, beside the plan of one of its points. */
+/* page_sweep.c -- what a sweep found, on the page of the plan of one of its points. */
 #include "page.h"
 
 static const Column budgets[] = {{"budget", "budget_bytes", UNIT_BYTES, false, 0},
@@ -18,7 +18,7 @@ static const Column batches[] = {{"batch", "batch", UNIT_NONE, false, 0},
                                  {"their number", "accumulate", UNIT_NONE, false, 0},
                                  {"host\xe2\x80\x99s memory", "offload", UNIT_NONE, false, 0}};
 
-/* The numbers of a way to plan, among those of its batch. */
+/* Adds the numbers of a way to plan to its batch's row. */
 static void take(json_t *row, const json_t *point, const char *way, const char *const *keys)
 {
     const json_t *o = json_object_get(point, way);
@@ -42,7 +42,7 @@ static json_t *batch_rows(const json_t *points)
     return rows;
 }
 
-/* Labels of points have no room on a phone; the table has their numbers. */
+/* labels: at points, for which a phone has no room; the table has the same numbers. */
 static void put_picture(const Diagram *d, double width, bool labels, const char *class, FILE *f, Arena *a)
 {
     enum { HEIGHT = 320 };

@@ -1,7 +1,7 @@
 /* picture.c -- shapes, and their text as SVG.
  *
- * Points are rounded to tenths, and written relative to each other: curves are stairs, of which every step is
- * then a few bytes. */
+ * Points are rounded to tenths and written relative to each other, so that every step of a curve, which is a
+ * staircase, takes only a few bytes. */
 #include "picture.h"
 #include "ir/file.h"
 #include "ir/mem.h"
@@ -87,7 +87,7 @@ double text_width(double size, const char *text)
 
 /* ---- SVG ------------------------------------------------------------------------------------------ */
 
-/* U+FFFE and U+FFFF are no characters of XML. */
+/* U+FFFE and U+FFFF are not characters of XML, and are written as \x escapes. */
 void print_xml(FILE *f, const char *text)
 {
     char *shown = text_escape(text, NULL);

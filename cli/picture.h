@@ -4,7 +4,7 @@
 
 #include "ir/plan.h"
 
-/* Colours by what they are for: SVG has them for light and dark surroundings, PNG for light ones. */
+/* Colours by their purpose: SVG has them for light and dark surroundings, PNG for light ones only. */
 typedef enum {
     PAINT_SURFACE,
     PAINT_INK,
@@ -14,14 +14,14 @@ typedef enum {
     PAINT_FORWARD,
     PAINT_BACKWARD,
     PAINT_UPDATE,
-    PAINT_AGAIN, /* what is recomputed */
+    PAINT_AGAIN, /* recomputation */
     PAINT_COPY,
-    PAINT_KIND, /* and those of the other kinds of memory */
+    PAINT_KIND, /* the first of MEM_KINDS colours, one for each kind of memory */
     PAINTS = PAINT_KIND + MEM_KINDS
 } Paint;
 
 typedef struct {
-    const char *name;     /* of its CSS variable */
+    const char *name;     /* name of its CSS variable */
     uint32_t light, dark; /* 0xRRGGBB */
 } PaintColor;
 extern const PaintColor paint_color[PAINTS];
@@ -36,9 +36,9 @@ typedef enum { SHAPE_AREA, SHAPE_LINE, SHAPE_TEXT } ShapeKind;
 typedef struct {
     ShapeKind kind;
     Paint paint;
-    const PlotPoint *at; /* of a text: its base line */
+    const PlotPoint *at; /* its points; for a text, where its base line is aligned */
     uint32_t n;
-    double width; /* of a line; of a text: its size */
+    double width; /* width of a line; size of a text */
     bool dashed;
     Align align;
     const char *text; /* any bytes: escaped where it is written */
@@ -47,8 +47,8 @@ typedef struct {
 typedef struct {
     Arena *a;
     double width, height;
-    const char *title; /* what it shows, for those who do not see it */
-    Shape *shape;      /* later ones lie on earlier ones */
+    const char *title; /* text alternative of the picture */
+    Shape *shape;      /* in drawing order: later ones cover earlier ones */
     uint32_t n, cap;
 } Picture;
 
@@ -57,19 +57,19 @@ void picture_area(Picture *p, Paint paint, const PlotPoint *at, uint32_t n);
 void picture_rect(Picture *p, Paint paint, double x, double y, double width, double height);
 void picture_line(Picture *p, Paint paint, double width, bool dashed, const PlotPoint *at, uint32_t n);
 void picture_dot(Picture *p, Paint paint, double x, double y, double radius);
-/* What lies below it is kept off its letters. */
+/* Letters have an outline in the surface's colour, so that they can be read on other shapes. */
 void picture_text(Picture *p, Paint paint, double x, double y, Align align, double size, const char *text);
-double text_width(double size, const char *text); /* about */
+double text_width(double size, const char *text); /* an estimate, in pixels */
 
-/* Text as XML and HTML have it, in elements and in quoted attributes. */
+/* Prints text escaped for XML and HTML, in elements and in quoted attributes. */
 void print_xml(FILE *f, const char *text);
-/* As part of a page (which has the style), or alone. */
+/* Writes SVG, alone or as part of a page that has the style. */
 void picture_svg(const Picture *p, FILE *f, bool alone);
-void picture_style(FILE *f); /* the colours, as CSS variables and classes */
-/* Twice as many pixels. */
+void picture_style(FILE *f); /* writes the colours as CSS variables and classes */
+/* Writes PNG with two pixels for each of the picture's, along both sides. */
 void picture_png(const Picture *p, FILE *f);
-/* By the suffix, .svg or .png. */
+/* Writes a file in the format that the suffix names, .svg or .png. */
 bool picture_write(const Picture *p, const char *path, Diag *d);
-bool picture_suffix(const char *path); /* is it one of these? */
+bool picture_suffix(const char *path); /* is it .svg or .png? */
 
 #endif

@@ -1,8 +1,8 @@
 /* picture_png.c -- shapes as pixels.
  *
- * A shape is a set of closed contours, filled where they wind around a point (nonzero rule).  A pixel's share
- * is measured on a few lines through it, exactly along each.  A line is a box per segment and a disc per
- * point; a letter is a few lines, so that there is no font but the table below. */
+ * A shape is a set of closed contours, filled where they wind around a point (nonzero rule).  The covered
+ * share of a pixel is measured on a few lines through it, exactly along each.  A line is a box per segment
+ * and a disc per point; a letter is a few lines, so that no font is needed but the table below. */
 #include "picture.h"
 #include "ir/mem.h"
 #include "ir/utf8.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { SCALE = 2, LINES = 4 }; /* pixels of a unit; lines of a pixel */
+enum { SCALE = 2, LINES = 4 }; /* pixels per unit of the picture; lines per pixel */
 
 typedef struct {
     double x0, y0, x1, y1; /* y0 < y1 */
@@ -23,9 +23,9 @@ typedef struct {
     uint8_t *rgb;
     Edge *edge;
     uint32_t n, cap;
-    double *cross; /* of a line with the contours, and their windings */
+    double *cross; /* where a line crosses the contours, and the windings there */
     int *winding;
-    float *cover; /* per pixel of a row */
+    float *cover; /* per pixel of a row: the covered share */
 } Raster;
 
 /* ---- contours ------------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static void add_disc(Raster *r, PlotPoint c, double radius)
     enum { CORNERS = 12 };
     PlotPoint at[CORNERS];
     for (int i = 0; i < CORNERS; i++) {
-        double turn = -2 * M_PI * i / CORNERS; /* as the boxes of segments turn */
+        double turn = -2 * M_PI * i / CORNERS; /* winds in the same direction as the boxes of segments */
         at[i] = (PlotPoint){c.x + radius * cos(turn), c.y + radius * sin(turn)};
     }
     add_contour(r, at, CORNERS);
@@ -86,7 +86,7 @@ static void add_line(Raster *r, const PlotPoint *at, uint32_t n, double width)
 
 static void add_dashes(Raster *r, const PlotPoint *at, uint32_t n, double width)
 {
-    static const double part[2] = {6, 4}; /* drawn, left out */
+    static const double part[2] = {6, 4}; /* lengths that are drawn, and left out */
     double left = part[0];
     int which = 0;
     for (uint32_t i = 0; i + 1 < n; i++) {
@@ -109,7 +109,7 @@ static void add_dashes(Raster *r, const PlotPoint *at, uint32_t n, double width)
 
 /* ---- filling ---------------------------------------------------------------------------------------- */
 
-/* The part of [x0, x1) that is in each pixel. */
+/* Adds the part of [x0, x1) that is in each pixel to the row's covered shares. */
 static void cover_span(Raster *r, double x0, double x1)
 {
     x0 = x0 < 0 ? 0 : x0;
@@ -144,7 +144,7 @@ static void cover_line(Raster *r, double y)
     }
 }
 
-/* The pixels that the contours lie in. */
+/* Finds the box of pixels that contains the contours. */
 static void find_box(const Raster *r, int low[2], int high[2])
 {
     double l[2] = {r->width, r->height}, h[2] = {0, 0};
@@ -160,7 +160,7 @@ static void find_box(const Raster *r, int low[2], int high[2])
     }
 }
 
-/* What was added, in this colour; then nothing is there. */
+/* Fills the contours that were added with a colour, and removes them. */
 static void fill(Raster *r, uint32_t rgb)
 {
     int low[2], high[2];
@@ -181,8 +181,8 @@ static void fill(Raster *r, uint32_t rgb)
 
 /* ---- letters ----------------------------------------------------------------------------------------- */
 
-/* From ' ' on: lines of points, each a digit for x and one for y; capitals stand from y = 1 to 7.  The last
- * is for all other characters. */
+/* Letters from ' ' on, as lines of points, each a digit for x and one for y; capitals reach from y = 1 to 7.
+ * The last entry is for all other characters. */
 /* clang-format off */
 static const char *const letter[] = {
     "", "0105 07", "0103 2123", "1117 3137 0343 0545", "423111020314344546371706 2028",
@@ -205,9 +205,9 @@ static const char *const letter[] = {
     "0108", "01121324151708", "04133544", "0131370701"};
 /* clang-format on */
 enum { LETTERS = sizeof letter / sizeof *letter };
-static const double unit_x = 0.105, unit_y = 0.12; /* of a letter's size */
+static const double unit_x = 0.105, unit_y = 0.12; /* of a digit, as parts of a letter's size */
 
-/* Units from the letter's left side to the next one's. */
+/* Units from the left side of a letter to that of the next one. */
 static int advance(const char *lines)
 {
     int right = *lines ? 0 : 1;
@@ -283,7 +283,7 @@ static void put_chunk(FILE *f, const char *type, const uint8_t *data, size_t n)
     fwrite(check, 1, 4, f);
 }
 
-/* Rows, each behind a byte that says that it is as it is. */
+/* Writes the chunks of a PNG file; a byte 0 before each row of pixels says that the row is not filtered. */
 static void put_image(FILE *f, const Raster *r)
 {
     size_t row = 3 * (size_t)r->width, all = (row + 1) * (size_t)r->height;

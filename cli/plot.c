@@ -10,7 +10,7 @@ static const double small = 12, line_height = 19, margin = 14;
 static const char *const byte_unit[] = {"B", "kB", "MB", "GB", "TB", "PB"};
 static const char *const time_unit[] = {"ns", "\xc2\xb5s", "ms", "s"};
 
-/* The unit in which `most` is at least 1: its power of 1000. */
+/* The power of 1000 of the largest unit in which `most` is at least 1. */
 static int power_of(TickUnit unit, double most)
 {
     int last = unit == UNIT_BYTES ? 5 : unit == UNIT_NS ? 3 : 0, k = 0;
@@ -29,7 +29,7 @@ const char *unit_text(Arena *a, TickUnit unit, double v, double most)
     return arena_printf(a, "%.4g %s", fabs(scaled) < 1e-9 ? 0 : scaled, name);
 }
 
-/* Between ticks: 1, 2, 2.5 or 5 times a power of ten, at most n of them. */
+/* The distance between ticks: 1, 2, 2.5 or 5 times a power of ten, of which at most n fit the range. */
 static double tick_step(double range, int n)
 {
     static const double nice[] = {1, 2, 2.5, 5, 10};
@@ -42,7 +42,7 @@ static double tick_step(double range, int n)
 
 /* ---- above the plane ---------------------------------------------------------------------------------- */
 
-/* The end of a long text is what tells it from others: a path's. */
+/* Text cut to a width at its beginning, as the end of a path tells it from others. */
 static const char *fit(Arena *a, double size, const char *text, double width)
 {
     if (text_width(size, text) <= width)
@@ -72,7 +72,7 @@ void plot_line(Plot *t, const char *text)
 {
     double width = t->right - t->left;
     const char *word = text, *end = text;
-    while (*end) { /* as many words as fit, at their semicolons */
+    while (*end) { /* as many parts as fit, cut at semicolons */
         const char *next = end + strcspn(end, ";");
         next += *next != 0;
         const char *part = arena_strndup(t->p->a, word, (size_t)(next - word));
@@ -159,7 +159,7 @@ static void draw_x(const Plot *t, const Tick *tick, int n)
                      t->x.label);
 }
 
-/* Ends that are apart: all points may be one. */
+/* An axis whose ends differ, which they do not if all points are one. */
 static Axis widened(Axis a)
 {
     if (!(a.high > a.low))

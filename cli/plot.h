@@ -1,4 +1,4 @@
-/* plot.h -- diagrams: axes with ticks, legends, and those that ckc draws. */
+/* plot.h -- diagrams: axes with ticks, legends, and the diagrams that ckc draws. */
 #ifndef CKC_PLOT_H
 #define CKC_PLOT_H
 
@@ -8,11 +8,11 @@
 
 /* ---- plot.c: what diagrams have in common ---------------------------------------------------------- */
 
-/* Units of ticks: 2^10 is never one. */
+/* Units of ticks, with prefixes for powers of 1000. */
 typedef enum { UNIT_NONE, UNIT_BYTES, UNIT_NS, UNIT_PERCENT } TickUnit;
 
 typedef struct {
-    double low, high; /* what lies at the ends */
+    double low, high; /* numbers at the ends */
     TickUnit unit;
     bool log2;         /* ticks are powers of 2 */
     const char *label; /* NULL: none */
@@ -24,33 +24,33 @@ typedef struct {
     Axis x, y;
 } Plot;
 
-enum { PLOT_WIDTH = 880, PLOT_HEIGHT = 460 }; /* of --plot */
+enum { PLOT_WIDTH = 880, PLOT_HEIGHT = 460 }; /* pixels of the pictures of --plot */
 
-/* An empty picture, with its title above the plane, cut to fit, if it is `headed`. */
+/* An empty picture; if `headed`, with its title above the plane, cut to fit. */
 Plot plot_begin(Arena *a, double width, double height, bool headed, const char *title);
-/* Below the last one; the plane begins beneath. */
+/* Writes a line of text below the last one, and moves the top of the plane below it. */
 void plot_line(Plot *t, const char *text);
 typedef struct {
     Paint paint;
     const char *name;
-    bool line, dashed; /* a line, no area */
+    bool line, dashed; /* line: drawn as a line, not as an area */
 } LegendEntry;
 void plot_legend(Plot *t, const LegendEntry *entry, uint32_t n);
-/* Grid, ticks and labels; then the plane is where it stays. */
+/* Draws grid, ticks and labels; from then on the plane's edges are fixed. */
 void plot_axes(Plot *t, Axis x, Axis y);
 double plot_y(const Plot *t, double v);
-/* A number with its unit, as a reader of all of them from 0 to `most` takes it. */
+/* A number with its unit, whose prefix fits numbers from 0 to `most`. */
 const char *unit_text(Arena *a, TickUnit unit, double v, double most);
 
 typedef struct {
     LegendEntry name;
     PlotPoint *at; /* in the axes' numbers */
     uint32_t n;
-    const char **label; /* of each; NULL: none */
+    const char **label; /* text at each point; NULL: none */
 } Series;
-/* Lines through dots, where those are few enough, into a picture that was begun. */
+/* Draws legend, axes and lines, with dots at points that are few enough, into a picture that was begun. */
 void plot_series(Plot *t, Axis x, Axis y, const Series *s, uint32_t n);
-/* Where a report's plan is among the others. */
+/* A series of one point that marks a report's plan among the others. */
 Series plot_mark(Arena *a, double x, double y);
 typedef struct {
     const char *title, *text; /* text: numbers below the title */
@@ -58,7 +58,7 @@ typedef struct {
     const Series *line;
     uint32_t n;
 } Diagram;
-/* All of it, of PLOT_WIDTH and PLOT_HEIGHT. */
+/* Draws the whole diagram, PLOT_WIDTH by PLOT_HEIGHT pixels. */
 Picture *plot_diagram(Arena *a, const Diagram *d);
 
 /* ---- cmd_sweep.c, sweep_batch.c -------------------------------------------------------------------- */
@@ -67,27 +67,27 @@ Picture *plot_diagram(Arena *a, const Diagram *d);
 struct SweepResult {
     Diagram diagram;
     json_t *json;      /* what --json prints */
-    const char *shown; /* which plan that is */
-    bool batches;      /* else budgets */
+    const char *shown; /* words that say which plan the report is of */
+    bool batches;      /* the sweep is over batches, else over budgets */
 };
-/* --output: the folder of that plan. */
+/* Writes the folder of --output for that plan. */
 bool sweep_output(Job *j, const SweepResult *r);
 
 /* ---- plot_memory.c: the bytes of a planned job over the step ---------------------------------------- */
 
-/* Per step: in which colour it is told of, PAINT_FORWARD to PAINT_COPY. */
+/* The colour of each step, PAINT_FORWARD to PAINT_COPY; allocated in a. */
 Paint *step_paints(const Job *j, Arena *a);
 typedef struct {
     Plot t;
     const Plan *p;
-    MemCurve own, all;                   /* of the plan; of everything stored */
-    bool other;                          /* these differ */
-    uint32_t columns;                    /* that the plane is cut into */
+    MemCurve own, all;                   /* bytes held by the plan; with everything stored */
+    bool other;                          /* the two differ */
+    uint32_t columns;                    /* number of columns that the plane is cut into */
     const uint32_t *own_step, *all_step; /* per column: the step that is shown; NEVER: none */
-    double time;                         /* at the right end */
+    double time;                         /* time at the right end, ns (or kernels) */
     Arena *a;
 } MemoryPlot;
-/* headed: with a title, and the numbers that are on a page already. */
+/* headed: with a title, and a line of the numbers that a page has elsewhere. */
 MemoryPlot plot_memory(const Job *j, double width, double height, bool headed, Arena *a);
 bool plot_write(const Job *j); /* --plot */
 

@@ -1,4 +1,4 @@
-/* plot_memory.c -- the bytes of a planned job over its step, by kind, beside those with everything stored.
+/* plot_memory.c -- the bytes of a planned job over its step, by kind, and those with everything stored.
  *
  * A step may have thousands of kernels: the plane is cut into columns, and each shows the kernel in it that
  * holds the most, so that no peak is lost. */
@@ -6,12 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-/* From below. */
+/* The order in which kinds are stacked, from below. */
 static const MemKind stacked[MEM_KINDS] = {MEM_PARAM, MEM_OPTIMIZER,  MEM_STATE,    MEM_DATA,
                                            MEM_GRAD,  MEM_ACTIVATION, MEM_WORKSPACE};
 
-static const double column = 1.5; /* pixels */
-static const double band = 8;     /* that says what is computed */
+static const double column = 1.5; /* width of a column, pixels */
+static const double band = 8;     /* height of the band that shows what is computed, pixels */
 
 typedef MemoryPlot Drawing;
 
@@ -33,7 +33,7 @@ static uint32_t *column_steps(const Drawing *d, const MemCurve *c)
     return at;
 }
 
-/* Levels of columns as stairs; those below 0 have ended. */
+/* Writes the levels of columns as points of stairs, up to the first level below 0; returns their number. */
 static uint32_t stairs(const Drawing *d, const double *level, PlotPoint *out)
 {
     uint32_t n = 0;
@@ -53,7 +53,7 @@ static uint32_t stairs(const Drawing *d, const double *level, PlotPoint *out)
     return n;
 }
 
-/* All kinds up to the k-th of the stack; what is above lies there already. */
+/* Draws the stack from the top: each area reaches from its kind's level down to 0, over the ones above it. */
 static void draw_stack(Drawing *d)
 {
     const uint32_t *at = d->own_step = column_steps(d, &d->own);
@@ -110,8 +110,8 @@ Paint *step_paints(const Job *j, Arena *a)
 
 typedef double Shares[PAINTS];
 
-/* Parts of the columns' time, of steps of these colours.  What runs again counts more, so that it is seen
- * where it is short: it is what the picture is about. */
+/* Per column, the parts of its time that steps of each of these colours take.  Recomputation counts ten
+ * times, so that short ones are seen, too: they are what the picture is about. */
 static Shares *column_shares(const Drawing *d, const Paint *paint, Paint from, Paint to)
 {
     Shares *share = arena_alloc(d->a, d->columns + 1, sizeof *share);
@@ -127,7 +127,7 @@ static Shares *column_shares(const Drawing *d, const Paint *paint, Paint from, P
     return share;
 }
 
-/* In the colour of what takes most of each column's time. */
+/* Draws a band in which each column has the colour that takes most of its time. */
 static void draw_band(Drawing *d, const Paint *paint, Paint from, Paint to, double y, double height)
 {
     Shares *share = column_shares(d, paint, from, to);
@@ -171,7 +171,7 @@ static void write_numbers(Drawing *d)
                            bytes_str(p->keep_all_bytes, b[3]), budget, time, micro));
 }
 
-/* Of the arena: without what driver and libraries take. */
+/* Names the line of the budget, which is for the arena, without what driver and libraries take. */
 static LegendEntry name_budget(Drawing *d)
 {
     char bytes[2][32];
@@ -181,7 +181,7 @@ static LegendEntry name_budget(Drawing *d)
     return (LegendEntry){PAINT_LIMIT, text, true, true};
 }
 
-/* What is too little to be seen is not in the legend. */
+/* Writes the legends, without kinds of memory that are too little to be seen. */
 static void write_legend(Drawing *d, const Paint *paint, bool budget)
 {
     LegendEntry e[MEM_KINDS + 8];
@@ -213,7 +213,7 @@ static void write_legend(Drawing *d, const Paint *paint, bool budget)
     plot_legend(&d->t, e, n);
 }
 
-/* Without predicted times, by the number of the kernel. */
+/* Replaces the times of a curve that has none by the numbers of its kernels. */
 static void count_steps(MemCurve *c, Arena *a)
 {
     c->ns = NEW(a, int64_t, c->n + 1);
@@ -249,7 +249,7 @@ MemoryPlot plot_memory(const Job *j, double width, double height, bool headed, A
         plot_begin(a, width, height, headed, arena_printf(a, "%s: memory over a training step", j->o->path));
     if (headed)
         write_numbers(&d);
-    bool near = budget > 0 && budget <= most + most / 2; /* else it would flatten what is to be seen */
+    bool near = budget > 0 && budget <= most + most / 2; /* a far budget would flatten the curves */
     write_legend(&d, paint, near);
     d.t.top += 2 * band;
     most = budget > most && near ? budget : most;

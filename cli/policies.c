@@ -1,11 +1,11 @@
-/* policies.c -- named policies beside the search, as a table: of a model (ckc compare) or an instance
- * (ckc compare, ckc solve --policy all). */
+/* policies.c -- the table that compares named policies with the search, for a model (ckc compare) or an
+ * instance (ckc compare, ckc solve --policy all). */
 #include "cli.h"
 #include "passes/remat/remat.h"
 #include <math.h>
 #include <string.h>
 
-/* Of the cost without recomputation, of the bound: in parts of them. */
+/* How far a cost is above a base, as a part of the base; 0 if there is no base. */
 static double over(double cost, double base) { return base > 0 ? cost / base - 1 : 0; }
 
 static double gap(const PolicyTable *t, const PolicyRow *r) { return over(r->cost, t->bound); }
@@ -37,7 +37,7 @@ static const char *cost_str(const PolicyTable *t, double cost, char buf[32])
 
 enum { NAME = 14 };
 
-/* A name that is too wide has a line of its own. */
+/* Prints a name in its column; one that is too wide has a line of its own. */
 static void print_name(FILE *f, const char *name)
 {
     if (strlen(name) > NAME)

@@ -1,7 +1,7 @@
 /* process.c -- signals and standard streams.
  *
- * SIGINT, SIGTERM and SIGHUP end the process at once, with one line and without temporary files, until
- * a run begins that may have something to save: then the first is remembered and the second ends. */
+ * SIGINT, SIGTERM and SIGHUP end the process at once, with one line and without temporary files, until a run
+ * begins that may have something to save: then the first is remembered and the second ends the process. */
 #include "cli.h"
 #include "ir/file.h"
 #include <errno.h>
@@ -57,7 +57,7 @@ static void on_signal(int sig)
 
 void signals_defer(void)
 {
-    if (!deferred) /* a reader that is gone is no reason to lose what was trained */
+    if (!deferred) /* trained weights must not be lost because a pipe's reader is gone */
         on_pipe = signal(SIGPIPE, SIG_IGN);
     deferred = true;
 }
@@ -71,12 +71,12 @@ static void catch_signals(void)
         if (sigaction(caught[i], NULL, &now) == 0 &&
             (caught[i] != SIGHUP || now.sa_handler != SIG_IGN)) /* nohup */
             sigaction(caught[i], &then, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* the error of write() is a message */
+    signal(SIGXFSZ, SIG_IGN); /* write() then fails, which is reported */
 }
 
 /* ---- standard streams ---------------------------------------------------------------------------- */
 
-/* A file of ours must not take the number of a stream that is closed. */
+/* Opens standard streams that are closed, so that none of our files gets their numbers. */
 static void open_streams(void)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
@@ -84,13 +84,13 @@ static void open_streams(void)
             _exit(EXIT_DEVICE);
 }
 
-/* What is printed is a result, too: losing it is a failure. */
+/* Fails if standard output could not be written, as printed text is a result, too. */
 static void close_output(void)
 {
     int error = file_stream_error(stdout);
     if (!error)
         return;
-    if (error == EPIPE) { /* now it may end us */
+    if (error == EPIPE) { /* now SIGPIPE may end the process */
         signal(SIGPIPE, on_pipe);
         raise(SIGPIPE);
     }

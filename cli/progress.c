@@ -1,8 +1,8 @@
 /* progress.c -- one line on the terminal about what is being done, rewritten in place.
  *
- * A thread of its own shows it, so that the line lives while a pass works: what was said last, and
- * for how long already.  It appears when the work has lasted for half a second, and leaves nothing
- * behind.  Only where standard error is a terminal. */
+ * A thread of its own shows the last text and for how long the work has lasted, so that the line changes
+ * while a pass works.  The line appears after half a second, leaves nothing behind, and is shown only if
+ * standard error is a terminal. */
 #include "message.h"
 #include <pthread.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ static const char prefix[] = "ckc: ";
 
 int progress_room(void) { return stream_width(stderr) - (int)sizeof prefix; }
 
-/* How long it has taken, where there is room for it. */
+/* Shows the line, with the time that has passed if there is room for it. */
 static void show(void)
 {
     char text[256], since[32];
@@ -56,7 +56,7 @@ static void erase(void)
     line.shown = false;
 }
 
-/* Of the clock that pthread_cond_timedwait waits by. */
+/* The time in so many ms, by the clock that pthread_cond_timedwait uses. */
 static struct timespec in_ms(int64_t ms)
 {
     struct timespec t;
@@ -88,7 +88,7 @@ static void say(void *user, const char *text)
     pthread_mutex_unlock(&line.lock);
 }
 
-/* Signals are for the thread that works. */
+/* Starts the thread with all signals blocked, so that the working thread gets them. */
 static bool start_thread(void)
 {
     sigset_t all, before;
@@ -111,7 +111,7 @@ void progress_print(const char *fmt, ...)
     pthread_mutex_unlock(&line.lock);
 }
 
-/* A line can be written again there. */
+/* Is standard error a terminal on which a line can be rewritten? */
 static bool is_terminal(void)
 {
     const char *term = getenv("TERM");

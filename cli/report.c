@@ -1,4 +1,4 @@
-/* report.c -- what a run tells: a summary to read, and JSON with stable keys (docs/formats.md). */
+/* report.c -- the report of a run: a summary to read, and JSON with stable keys (docs/formats.md). */
 #include "plot.h"
 #include "ir/mem.h"
 #include "ir/uses.h"
@@ -10,7 +10,7 @@
 
 enum { TOP = 6 };
 
-/* The process's largest resident set, arena and all; 0: unknown. */
+/* Bytes of the process's largest resident set, with the arena; 0: unknown. */
 static int64_t resident_bytes(void)
 {
     char line[128];
@@ -52,7 +52,7 @@ static int longest_first(const void *a, const void *b)
     return strcmp(x->label, y->label);
 }
 
-/* Sorted by time; *steps: executions in all.  free() the result. */
+/* Recomputations by kernel, sorted by time; *steps: their number in all.  The caller frees the result. */
 static Repeat *find_repeats(const Plan *p, uint32_t *n, uint32_t *steps)
 {
     Repeat *r = mem_new(p->nstep + 1, sizeof *r);
@@ -120,7 +120,7 @@ static void print_memory(const Plan *p, FILE *f)
                     bytes_str(p->mem[k], b));
 }
 
-/* What is in the host's memory meanwhile. */
+/* Copies of values that are moved to the host's memory. */
 typedef struct {
     uint32_t out, in; /* copies there and back */
     int64_t fetched;  /* bytes that come back */
@@ -185,7 +185,7 @@ static void print_time(const Job *j, FILE *f)
     free(t);
 }
 
-/* Remarks with the same text are one line. */
+/* Prints remarks, with those of the same text as one line. */
 static void print_notes(const OnnxNote *note, uint32_t n, FILE *f)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -205,7 +205,7 @@ static void print_notes(const OnnxNote *note, uint32_t n, FILE *f)
     }
 }
 
-/* "f32", "bf16+f32" */
+/* Writes the names of types, "f32" or "bf16+f32". */
 static void name_types(const bool has[DT_COUNT], char buf[32])
 {
     size_t n = 0;
@@ -241,7 +241,7 @@ const char *precision_of(const Graph *g, char buf[64])
 
 static const char *device_of(const Plan *p) { return p->device ? p->device : devices_here[0]->name; }
 
-/* What of the predicted time was measured; -1: not known. */
+/* The share of the predicted time that was measured; -1: not known. */
 static double measured_share(const Plan *p)
 {
     if (p->measured_ns < 0)
@@ -278,7 +278,7 @@ static void print_schedule(const Job *j, FILE *f)
                data_used(r->data));
 }
 
-/* The fastest of what was tried without recomputation; NULL: none.  First: one batch. */
+/* The fastest trial of micro-batches without recomputation; NULL: none.  Trial 0 is one batch. */
 static const Trial *find_alone(const Job *j)
 {
     const Trial *best = NULL;
@@ -311,7 +311,7 @@ static void print_trials(const Job *j, FILE *f)
     fputc('\n', f);
 }
 
-/* Where it was to be found, what it is. */
+/* The name of the loss: with LOSS_AUTO the one that was found, "of the model" if the model has it. */
 const char *loss_used(const Job *j)
 {
     LossKind kind = j->o->step.loss;
@@ -320,7 +320,7 @@ const char *loss_used(const Job *j)
     return kind == LOSS_AUTO ? "of the model" : loss_name[kind];
 }
 
-/* The first of what trains: three at most, and as many as a line has room for. */
+/* The names of the first trained parameters: three at most, and as many as a line has room for. */
 static const char *trained_names(const Job *j, Arena *a)
 {
     enum { FIRST = 3, ROOM = 60 };

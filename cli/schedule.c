@@ -1,10 +1,10 @@
-/* schedule.c -- a saved schedule to a job that gives the same bits as the run that wrote it.  Paths in it are
- * relative to its folder. */
+/* schedule.c -- makes a saved schedule a job that gives the same bits as the run that wrote it.  Paths in the
+ * schedule are relative to its folder. */
 #include "cli.h"
 #include "ir/file.h"
 #include <math.h>
 
-/* The one it was planned for; --device may say which of several. */
+/* Finds the device that the schedule was planned for; --device may choose one of several of its kind. */
 static bool find_device(Options *o, const Plan *p)
 {
     int ordinal;

@@ -1,8 +1,8 @@
-/* steplog.c -- what a run tells while it goes on: a line now and then, on a terminal what is being done and
+/* steplog.c -- the output of a run while it lasts: a line now and then, on a terminal what is being done and
  * how long it will take, and --metrics.
  *
- * Metrics are JSON objects, one on a line, flushed at once.  A run that goes on from a checkpoint keeps the
- * lines up to it: those behind it it writes again. */
+ * Metrics are JSON objects, one on a line, flushed at once.  A run that resumes from a checkpoint keeps the
+ * lines up to it, and writes those after it again. */
 #include "cli.h"
 #include "ir/file.h"
 #include "ir/mem.h"
@@ -19,14 +19,14 @@ struct StepLog {
     int error;     /* errno of the first write that failed */
     bool talks;
     int64_t samples, tokens; /* of a step; 0: not known */
-    int64_t first;           /* step that the rate counts from, -1: none is behind us */
+    int64_t first;           /* step from which the rate is counted; -1: no step has ended yet */
     double start;
     double val; /* the last validation loss, NaN: none */
 };
 
 /* ---- metrics -------------------------------------------------------------------------------------- */
 
-/* Takes o over. */
+/* Writes o as a line and frees it. */
 static void write_metrics(StepLog *l, json_t *o)
 {
     char *text = l->metrics ? dump_json(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
@@ -46,7 +46,7 @@ static void step_metrics(StepLog *l, int64_t step, double loss, double seconds)
     write_metrics(l, o);
 }
 
-/* The step of a line; INT64_MAX: it is no line of ours, or a part of one. */
+/* The step of a line; INT64_MAX: the line was not written by us, or is incomplete. */
 static int64_t step_of(const char *line)
 {
     json_t *o = json_loads(line, 0, NULL), *step = json_object_get(o, "step");
@@ -55,7 +55,7 @@ static int64_t step_of(const char *line)
     return v;
 }
 
-/* Lines up to step `first` stay. */
+/* Removes the lines of steps after `first`. */
 static bool keep_lines(const char *path, int64_t first, Diag *d)
 {
     NewFile out;
@@ -101,7 +101,7 @@ static void print_left(char text[64], double seconds)
 
 enum { BAR = 20 }; /* cells */
 
-/* As long as the line has room for. */
+/* Writes a progress bar as long as `room` allows; nothing if that is too short. */
 static void print_bar(char text[2 * BAR + 4], int room, double part)
 {
     static const char full[] = "====================", empty[] = "                    ";
@@ -111,7 +111,7 @@ static void print_bar(char text[2 * BAR + 4], int room, double part)
         snprintf(text, 2 * BAR + 4, "[%.*s%.*s] ", done, full, cells - done, empty);
 }
 
-/* By the clock, so that the data, validation and checkpoints count. */
+/* Shows progress; rates are by the clock, so that data, validation and checkpoints count. */
 static void show_progress(StepLog *l, int64_t step, double loss)
 {
     const Job *j = l->j;
@@ -134,7 +134,7 @@ static void show_progress(StepLog *l, int64_t step, double loss)
 
 /* ---- what happens ------------------------------------------------------------------------------------- */
 
-/* At most about twenty lines for any number of steps. */
+/* Logs a step; prints at most about twenty lines, whatever the number of steps. */
 static void log_step(void *user, int64_t step, double loss, double seconds)
 {
     StepLog *l = ((Job *)user)->log;
@@ -144,7 +144,7 @@ static void log_step(void *user, int64_t step, double loss, double seconds)
     if (l->talks && (step == 1 || step == n || step % every == 0))
         progress_print("step %-6" PRId64 " loss %-12.6g %8.1f ms\n", step, loss, 1e3 * seconds);
     show_progress(l, step, loss);
-    if (l->first < 0) { /* the first finds caches cold */
+    if (l->first < 0) { /* the first step does not count, as caches are cold */
         l->first = step;
         l->start = clock_seconds();
     }

@@ -1,9 +1,9 @@
 /* sweep_batch.c -- `ckc sweep MODEL.onnx --batch A..B --budget SIZE`: is a larger batch, which recomputes to
  * fit, faster than a smaller one, which need not?
  *
- * Every power of two is planned as one batch that recomputes, as micro-batches of it and, where the device
- * has a link, with values in the host's memory.  The largest batch that fits is found by halving, and beside
- * the fastest one those between it and its neighbours are tried. */
+ * Every power of two is planned as one batch that recomputes, as micro-batches of it and, if the device has a
+ * link to the host, with values in the host's memory.  The largest batch that fits is found by bisection, and
+ * two batches halfway between the fastest one and its neighbours are tried as well. */
 #include "option.h"
 #include "ir/mem.h"
 #include "plot.h"
@@ -18,7 +18,7 @@ static const char *const way_name[WAYS] = {"in one batch", "in micro-batches", "
 
 typedef struct {
     bool fits;
-    int64_t ns, base_ns, peak, k; /* per step; k: micro-batches */
+    int64_t ns, base_ns, peak, k; /* ns of a step, and without recomputation; bytes; micro-batches */
     uint32_t redone, moved;
 } Way;
 
@@ -31,19 +31,19 @@ typedef struct {
     Options *o;
     StepOptions given;
     const char *symbol;
-    Point *point; /* rising batches */
+    Point *point; /* in the order of rising batches */
     uint32_t n, cap;
     bool host;
     double others; /* share of the processors that other processes used while kernels were measured */
     int64_t fail; /* the least batch that is known not to fit; 0: none */
-    Job *best;    /* --output: of the fastest plan */
+    Job *best;    /* --output: the job of the fastest plan */
     Point best_point;
     int best_way;
 } Sweep;
 
 static double rate(const Point *p, int way) { return 1e9 * (double)p->batch / (double)p->way[way].ns; }
 
-/* Which ways to look at: one batch that keeps everything, one that does not, any. */
+/* Which plans to look at: one batch that keeps everything, one that recomputes, any way. */
 typedef enum { KEPT, REDONE, ANY } Which;
 
 static bool is(const Point *p, int way, Which which)
@@ -54,7 +54,7 @@ static bool is(const Point *p, int way, Which which)
 
 /* ---- plans -------------------------------------------------------------------------------------- */
 
-/* The first dimension of the inputs, unless it is named. */
+/* Finds the batch's symbol: the first dimension of the inputs, unless --batch names it. */
 static bool find_symbol(Sweep *s)
 {
     Options *o = s->o;
@@ -97,7 +97,7 @@ static Way way_of(const Job *j)
                  .moved = j->info.nfetched};
 }
 
-/* Whose plan is the fastest of all stays, as long as it is. */
+/* Keeps j for --output if its plan is the fastest so far, in place of the best job before; else frees it. */
 static void keep_or_free(Sweep *s, Job *j, const Point *p, int way)
 {
     bool kept = s->o->output && p->way[way].fits;
@@ -113,7 +113,7 @@ static void keep_or_free(Sweep *s, Job *j, const Point *p, int way)
     }
 }
 
-/* One batch, and micro-batches of it if those are faster.  That there is no plan is no failure. */
+/* Plans one batch, and micro-batches of it if they are faster.  That there is no plan is not a failure. */
 static bool plan_alone(Sweep *s, Point *p)
 {
     Options *o = s->o;
@@ -166,7 +166,7 @@ static const Point *find_point(const Sweep *s, int64_t batch)
 
 static bool fits(const Point *p) { return p->way[ONE].fits || p->way[HOST].fits; }
 
-/* Plans a batch, and puts it among the others. */
+/* Plans a batch unless that was done, and inserts its point in order. */
 static bool try_batch(Sweep *s, int64_t batch)
 {
     Point p = {.batch = batch};
@@ -196,7 +196,7 @@ static const Point *largest(const Sweep *s)
     return p;
 }
 
-/* NULL: there is none.  *way: by which. */
+/* The fastest point among such plans, and its way in *way; NULL: there is none. */
 static const Point *fastest(const Sweep *s, Which which, int *way)
 {
     const Point *best = NULL;
@@ -224,8 +224,8 @@ static bool try_powers(Sweep *s)
     return true;
 }
 
-/* Between the largest that fits and the least that does not, to a sixteenth.  Those are far from the fastest,
- * and whether they fit takes no long search. */
+/* Bisects between the largest batch that fits and the least that does not, to within a sixteenth.  These
+ * batches are far from the fastest, and a short search tells whether they fit. */
 static bool try_largest(Sweep *s)
 {
     enum { MOVES = 200000 };
@@ -264,7 +264,7 @@ static const char *pays(const Sweep *s, const Point *more, const Point *kept)
                         part > 0 ? "over" : "against", kept->batch);
 }
 
-/* Whether to recompute for a larger batch, in a sentence; and what is faster still. */
+/* Says in a sentence whether recomputing for a larger batch pays, and in another what is faster still. */
 static const char *verdict(const Sweep *s)
 {
     Arena *a = &s->o->arena;
@@ -392,7 +392,7 @@ static Diagram draw(const Sweep *s, const Point *best, int way)
                      n};
 }
 
-/* Files are of the best point. */
+/* Writes the files of --plot and --output for the best point. */
 static bool write_files(const Sweep *s, json_t *json)
 {
     int way = ONE;

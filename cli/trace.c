@@ -1,8 +1,8 @@
 /* trace.c -- --trace FILE.json: a step in the Trace Event Format, which Perfetto and chrome://tracing show.
  *
  * Process 1 is the step as predicted: a thread per lane with its kernels or copies, and the bytes that are
- * held, by kind.  Process 2 has the times that --profile measured, one kernel behind the other.  Events come
- * in the order of their times. */
+ * held, by kind.  Process 2 has the times that --profile measured, one kernel after the other.  Events are
+ * written in the order of their times. */
 #include "ir/mem.h"
 #include "plot.h"
 #include <math.h>
@@ -12,8 +12,8 @@
 enum { PREDICTED = 1, MEASURED = 2, LABEL = 80 };
 
 typedef struct {
-    int64_t ns, order; /* when; of those at one time */
-    json_t *json;      /* owned */
+    int64_t ns, order; /* time; order among events of one time */
+    json_t *json;      /* owned by the event */
 } Event;
 
 typedef struct {
@@ -32,15 +32,15 @@ static void add(Trace *t, int64_t ns, json_t *json)
     t->n++;
 }
 
-/* Perfetto cuts times to whole nanoseconds, and drops an event that begins before the last of its thread has
- * ended: what 1.001 would make 1000 of is 1.001001. */
+/* Nanoseconds as microseconds.  Perfetto cuts times to whole nanoseconds, and drops an event that begins
+ * before the last one of its thread has ended, so 1e-6 is added where a nanosecond would be lost (1.001). */
 static double us(int64_t ns)
 {
     double t = (double)ns / 1000;
     return (int64_t)(1000 * t) == ns ? t : t + 1e-6;
 }
 
-/* Of a process or a thread; before all that happens. */
+/* Adds the name of a process or a thread, in front of all other events. */
 static void add_name(Trace *t, const char *what, int process, int thread, const char *name)
 {
     add(t, -1,
@@ -91,7 +91,7 @@ static json_t *kinds(const int64_t held[MEM_KINDS])
     return o;
 }
 
-/* Where they change. */
+/* Adds the bytes that are held, at the times when they change. */
 static void add_memory(Trace *t)
 {
     MemCurve c = plan_curve(t->p, &t->j->info, &t->a);

@@ -1,13 +1,13 @@
-/* training.c -- the steps of a job: what is shown of them, checkpoints between them. */
+/* training.c -- the steps of a job: their number, checkpoints and validation between them, the profile. */
 #include "cli.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>
 
-enum { LEARN_STEPS = 5 }; /* fewer say little */
+enum { LEARN_STEPS = 5 }; /* fewer steps say little about times */
 static const double LEARN_OFF = 0.1, LEARN_OTHERS = 0.1;
-enum { CHECKPOINT_SECONDS = 600 }; /* between those of a run without --every */
+enum { CHECKPOINT_SECONDS = 600 }; /* time between the checkpoints of a run without --every */
 
 /* ---- what the run is --------------------------------------------------------------------------------- */
 
@@ -61,7 +61,7 @@ bool job_feed(Job *j)
     return true;
 }
 
-/* The data say how long an epoch is. */
+/* The number of steps follows from --steps, or from --epochs and the rows of the data. */
 bool job_count(Job *j)
 {
     const Options *o = j->o;
@@ -83,7 +83,7 @@ bool job_count(Job *j)
 
 /* ---- checkpoints ------------------------------------------------------------------------------------ */
 
-/* To start anew beside the checkpoints of another run would leave it open which of them --resume means. */
+/* Refuses to start a run beside the checkpoints of another, as --resume could then mean either. */
 static bool check_new(const Options *o, const Checkpoints *c, Diag *d)
 {
     int64_t step = checkpoints_newest(c);
@@ -122,7 +122,7 @@ bool training_check(const Job *j)
     return ok;
 }
 
-/* The operator that updates parameters. */
+/* The name of the operator that updates parameters; NULL: there is none. */
 static const char *update_of(const Graph *g)
 {
     for (uint32_t k = 0; k < g->norder; k++)
@@ -131,7 +131,7 @@ static const char *update_of(const Graph *g)
     return NULL;
 }
 
-/* Rows of a step as they come from the data: of its first input, in all micro-batches. */
+/* The type of the first input with the rows of all micro-batches, as text: what a step takes of the data. */
 static const char *batch_of(Job *j)
 {
     char text[160];
@@ -149,7 +149,7 @@ static const char *batch_of(Job *j)
 
 static const char *hash_text(Job *j, uint64_t hash) { return arena_printf(&j->arena, "%016" PRIx64, hash); }
 
-/* Of the weights that do not train, whatever their order. */
+/* A hash of the weights that do not train, which does not depend on their order. */
 static bool hash_frozen(Job *j, uint64_t *hash)
 {
     const Graph *g = j->plan->g;
@@ -167,8 +167,8 @@ static bool hash_frozen(Job *j, uint64_t *hash)
     return true;
 }
 
-/* What must not change when a run goes on; its loss, learning rate, decay, --clip-norm and number of steps
- * may. */
+/* Finds the keys that must not change when a run is resumed.  Its loss, learning rate, decay, --clip-norm and
+ * number of steps may. */
 static bool find_keys(Job *j)
 {
     uint64_t frozen;
@@ -192,7 +192,7 @@ static bool find_keys(Job *j)
     return true;
 }
 
-/* An epoch ends in the step that takes its last row. */
+/* Does an epoch end in this step: does the step take the epoch's last row? */
 static bool ends_epoch(const Job *j, int64_t step)
 {
     return j->data && step * j->step_rows / j->epoch > (step - 1) * j->step_rows / j->epoch;
@@ -208,13 +208,13 @@ static bool work_due(void *user, int64_t step)
     return j->checkpoint_due || j->val_due;
 }
 
-/* Who sends a signal may not wait for it. */
+/* Validates unless a signal has come, as its sender may not wait for that. */
 static bool validate(Job *j, int64_t step, Diag *d)
 {
     double loss;
     progress(&j->o->step.progress, "step %" PRId64 " of %" PRId64 ", validating", step, j->steps);
     TRY(signal_caught || validation_run(j->val, j->exec, &loss, d));
-    if (signal_caught) { /* perhaps not of all rows */
+    if (signal_caught) { /* the loss may be of some rows only */
         j->val_left = true;
         return true;
     }
@@ -226,7 +226,7 @@ static bool validate(Job *j, int64_t step, Diag *d)
     return true;
 }
 
-/* The run ends where a checkpoint cannot be written: the weights may have another place, --save's. */
+/* Ends the run when a checkpoint cannot be written; saves the weights where --save says, which may work. */
 static bool end_run(Job *j, int64_t step, Diag *d)
 {
     Arena *a = &j->arena;
@@ -265,7 +265,7 @@ static bool do_work(Job *j, int64_t step, bool last, Diag *d)
 static bool between_steps(void *user, int64_t step, bool last, Diag *d)
 {
     Job *j = user;
-    const char *blame = j->blame; /* no failure here is about the data */
+    const char *blame = j->blame; /* failures in here are not about the data */
     j->blame = NULL;
     TRY(do_work(j, step, last, d));
     j->blame = blame;
@@ -300,9 +300,9 @@ static bool begin_checkpoints(Job *j)
 
 /* ---- the profile -------------------------------------------------------------------------------------- */
 
-/* Kernels measured alone can mislead: on a busy machine, or where memory is slower in place.  A
- * run that took clearly another time than predicted teaches the profile, unless it was the run
- * that was disturbed. */
+/* Times of kernels measured alone can mislead: on a busy machine, or where memory is slower in place.  So the
+ * times of a run that took a clearly different time than predicted go to the profile, unless the run itself
+ * was disturbed. */
 void job_learn(Job *j)
 {
     const Plan *p = j->plan;
@@ -369,7 +369,7 @@ bool job_record(Job *j, FILE *values, FILE *inputs)
     return ok;
 }
 
-/* A checkpoint may be of a later step than the run is to come to. */
+/* Checks how many steps are left: a checkpoint may be of the run's last step, or of a later one. */
 static bool check_left(Job *j)
 {
     const Options *o = j->o;

@@ -1,7 +1,7 @@
-/* validation.c -- --val: the loss on other data between steps.
+/* validation.c -- --val: the loss on other data, computed between steps.
  *
  * The forward pass is planned as a step of its own, of the network in its inference form, in memory of its
- * own beside the training step's; its weights are copied there when it runs. */
+ * own beside the training step's; the weights are copied there whenever it runs. */
 #include "cli.h"
 #include "ir/mem.h"
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct Validation {
-    Options o; /* of the training, with what differs */
+    Options o; /* a copy of the training's options, changed for validation */
     Job *job;
     int64_t steps;
 };
@@ -58,7 +58,7 @@ static bool plan_validation(Validation *v, const PassRun *how)
     return true;
 }
 
-/* Of the budget, validation takes its part first. */
+/* Takes validation's part from the budget. */
 static bool share_budget(Options *o, const Validation *v)
 {
     int64_t bytes = o->beside = v->job->plan->arena_bytes;
@@ -70,7 +70,7 @@ static bool share_budget(Options *o, const Validation *v)
                        "--val: the forward pass alone takes %" PRId64 " bytes of the budget", bytes);
 }
 
-/* What went wrong there, the training job tells. */
+/* Gives validation's error to the training job, which reports it; returns ok. */
 static bool hand_over(Job *j, bool ok)
 {
     Validation *v = j->val;
@@ -103,7 +103,7 @@ void validation_close(Validation *v)
     free(v);
 }
 
-/* What training changes of the model, cast where the forward pass reads a cast alone. */
+/* Copies the weights that training changes, cast where the forward pass reads only a cast. */
 static bool copy_weights(Validation *v, Executor *from, Diag *d)
 {
     const Graph *g = exec_plan(from)->g, *to = v->job->plan->g;

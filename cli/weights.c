@@ -1,8 +1,8 @@
 /* weights.c -- --weights FILE: parameters and running statistics from a file instead of the model, by name.
  *
- * What is of the same type stays where it lies, and a schedule refers to it there.  Everything the model
- * trains must be in the file, and what else is in it must not be floats: a name that is spelt otherwise is
- * more likely than one that is not meant. */
+ * Tensors of the value's type are used in the file itself, and a schedule refers to them there.  The file
+ * must have everything that the model trains, and must have no other floats: a name that is spelt differently
+ * is more likely than a tensor that is not meant. */
 #include "cli.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +12,11 @@ typedef struct {
     DataFile *f;
     bool *used; /* per tensor of the file */
     Graph *g;
-    bool *updated; /* by value; NULL: there are no updates yet, or none */
+    bool *updated; /* per value: an update changes it; NULL: the graph has no updates (yet) */
     Diag *d;
 } Given;
 
-/* Of the value's shape, and no wider. */
+/* Has the tensor the value's shape, and a type that is no wider than the value's? */
 static bool fits(const Type *t, const Type *want)
 {
     return type_same_shape(t, want) && dtype_is_float(t->dt) == dtype_is_float(want->dt) &&
@@ -76,7 +76,7 @@ static bool is_same(const Value *v, const Tensor *t)
     return v->data && memcmp(v->data, t->data, (size_t)type_bytes(&v->type)) == 0;
 }
 
-/* In a schedule no update changes it; in a model --train names others. */
+/* Is the weight frozen?  In a schedule no update changes it; in a model --train names only others. */
 static bool is_frozen(const Given *x, const Value *v)
 {
     const StepOptions *o = &x->o->step;
@@ -85,12 +85,13 @@ static bool is_frozen(const Given *x, const Value *v)
     return o->ntrain > 0 && !glob_any(o->train, o->ntrain, v->name);
 }
 
-/* All names of a value mean the same bytes.  Constants the importer has computed with: they stay. */
+/* Gives a value its tensor, which must be equal under all of the value's names.  Constants must keep their
+ * values, as the importer has computed with them. */
 static bool give(Given *x, Value *v)
 {
     Tensor t = {.data = NULL}, next;
     for (const ModelName *m = v->in_model; m; m = m->next) {
-        if (m->transposed && !m->of_module) /* a copy of the exporter's */
+        if (m->transposed && !m->of_module) /* a copy that the exporter made */
             continue;
         TRY(find(x, v, m, &next));
         if (t.data && next.data && memcmp(t.data, next.data, (size_t)type_bytes(&v->type)) != 0)

@@ -32,7 +32,7 @@ static void row_buffers(Printer *pr)
             LINE("%s b%u[%" PRId64 "];", text_type(&pr->s->ins[i]), i, pr->s->nred);
 }
 
-/* Every item from start to end on one thread. */
+/* Prints the loop over the items, in which one thread computes an item from start to end. */
 static void whole_items(Printer *pr)
 {
     const Sched *s = pr->s;
@@ -57,7 +57,7 @@ static void whole_items(Printer *pr)
     CLOSE();
 }
 
-/* Results of the passes before `pass`, from r<i>. */
+/* Prints the results of the passes before `pass`, taken from r<i>, and the values that follow from them. */
 static void known_results(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
@@ -85,7 +85,7 @@ static void open_work(Printer *pr, const char *what, int64_t n)
     OPEN("for (int64_t %s = 0; %s < %" PRId64 "; %s++)", what, what, n, what);
 }
 
-/* r = partial results of all chunks, added in order. */
+/* Prints the loop that joins the partial results s<i> of all chunks, in order, in r<i>. */
 static void join_chunks(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
@@ -174,7 +174,7 @@ static void operands(Printer *pr, const Kernel *k, Arena *a)
                  text_element(k->operand[i]), i, i);
 }
 
-/* The keys as constants of the function, so that no store can change them. */
+/* Prints the keys as constants of the function, so that the compiler knows that no store changes them. */
 static void local_keys(Printer *pr)
 {
     for (uint32_t i = 0; i < pr->s->n; i++) {
@@ -186,7 +186,7 @@ static void local_keys(Printer *pr)
     }
 }
 
-/* void NAME(operands), or NAME(operands, keys) where keys are no literals. */
+/* Prints void NAME(operands), or NAME(operands, keys) where keys are not literals. */
 static void print_one(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
@@ -211,7 +211,7 @@ static void print_one(Printer *pr, const Kernel *k)
     arena_free(&a);
 }
 
-/* Rows and columns that are reduced in one kernel: a function each, and one that calls them. */
+/* Prints a kernel that reduces both rows and columns as a function for each part and one that calls them. */
 static void print_dag(Printer *pr, const Kernel *k)
 {
     Arena a = {0};

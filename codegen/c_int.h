@@ -5,7 +5,7 @@
 
 #include "text.h"
 
-enum { ROW_BUFFER = 4096 }; /* longest row of which heavy values are kept between passes */
+enum { ROW_BUFFER = 4096 }; /* elements of the longest row whose heavy values are kept between passes */
 enum { TILE = 64 };         /* indices of the tile dimension in an item */
 enum { PARALLEL_WORK = 100000 }; /* simple operations below which one thread is faster */
 
@@ -13,14 +13,14 @@ typedef struct {
     Writer w;
     const char *name;
     const Sched *s;
-    int64_t items, blocks, width; /* items in all; blocks of the vector dimension per item */
-    int64_t tiles;                /* blocks of the tile dimension per item, 1 if there is none */
-    int64_t chunks, chunk;        /* 0: not cut; reduced indices per chunk */
-    int lanes, cut;               /* cut: the dimension that is cut */
+    int64_t items, blocks, width; /* items in all; blocks of the vector dimension; elements of a block */
+    int64_t tiles;                /* blocks of the tile dimension; 1 if there is none */
+    int64_t chunks, chunk;        /* chunks of the reduced range (0: not cut); reduced indices per chunk */
+    int lanes, cut;               /* accumulators along a row; the dimension that is cut into chunks */
     bool parallel;
     bool *mark;
     Scope here;                   /* scope being printed */
-    int column_level;             /* in a column loop: the level whose values are at hand */
+    int column_level;             /* in a column loop: the level whose values are in variables v<i> */
 } Printer;
 
 /* ---- c_shape.c ---- */
@@ -30,15 +30,15 @@ void c_choose_loops(Printer *pr);
 /* ---- c_item.c ---- */
 
 void c_item_indices(Printer *pr);
-/* Item scope values that become known at a level; column values likewise, kept in t<i>. */
+/* Prints the item scope values that become known at a level; the column values, kept in t<i>. */
 void c_item_values(Printer *pr, int level);
 void c_column_values(Printer *pr, int level);
-/* Copies and draws made for a whole item before its loops. */
+/* Prints the tile copies and the random draws that are made for a whole item before its loops. */
 void c_stage_tiles(Printer *pr);
 void c_draw_bulk(Printer *pr);
-/* All loops of one pass for the current item; results are in a<i>. */
+/* Prints all loops of one pass for the current item; the results are in a<i>. */
 void c_run_pass(Printer *pr, int pass);
-/* Stores of reduced values, at the very end of an item. */
+/* Prints the stores of reduced values, at the very end of an item. */
 void c_item_stores(Printer *pr);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* ---- names -------------------------------------------------------------------------------- */
 
-/* Name or literal of a value at the place being printed; ctx is the Printer. */
+/* Writes the name or literal of a value at the place being printed; ctx is the Printer. */
 static void c_name(const void *ctx, int v, char buf[NAME_LEN])
 {
     const Printer *pr = ctx;
@@ -29,8 +29,8 @@ static void c_name(const void *ctx, int v, char buf[NAME_LEN])
         snprintf(buf, NAME_LEN, "v%d", v);
 }
 
-/* Random draws of consecutive elements are several times cheaper together: one call of the
- * generator serves four.  They are made for the whole item, into u<i>. */
+/* Is instruction i a random draw that is made for a whole item at once, into u<i>?  Draws of consecutive
+ * elements are several times cheaper together, as one call of the generator serves four. */
 static bool is_bulk(const Sched *s, uint32_t i)
 {
     const KInst *in = &s->ins[i];
@@ -65,7 +65,7 @@ static uint32_t item_mask(const Sched *s)
     return all & ~s->red & ~inner & ~(s->tile < 0 ? 0 : 1u << s->tile);
 }
 
-/* Item scope values that become known at a level. */
+/* Prints the item scope values that become known at a level. */
 void c_item_values(Printer *pr, int level)
 {
     const Sched *s = pr->s;
@@ -102,7 +102,7 @@ void c_item_indices(Printer *pr)
     text_unpack(&pr->w, s, rest, item_mask(s));
 }
 
-/* The loop over the columns of an item (or its part of a flat range). */
+/* Opens the loop over the columns of an item (or over its part of a flat range). */
 static void open_columns(Printer *pr, bool simd)
 {
     const Sched *s = pr->s;
@@ -116,7 +116,7 @@ static void open_columns(Printer *pr, bool simd)
     LINE(pr->blocks > 1 ? "const int64_t i%d = c0 + c;" : "const int64_t i%d = c;", s->vec);
 }
 
-/* Values per column that a pass made known, kept in t<i> for later loops. */
+/* Prints the values per column that a pass made known, kept in t<i> for later loops. */
 void c_column_values(Printer *pr, int level)
 {
     const Sched *s = pr->s;
@@ -150,7 +150,7 @@ void c_column_values(Printer *pr, int level)
 
 /* ---- a pass -------------------------------------------------------------------------------------- */
 
-/* The statements of the vector loop; acc: index of the accumulator. */
+/* Prints the statements of the vector loop; acc: the index of the accumulator. */
 static void vector_body(Printer *pr, int pass, const char *acc)
 {
     const Sched *s = pr->s;
@@ -184,7 +184,7 @@ static void outer_values(Printer *pr)
             value(pr, i);
 }
 
-/* Loops over the tile or the reduced dimensions outside the vector dimension; returns how many. */
+/* Opens the loops over the tile or the reduced dimensions outside the vector dimension; returns how many. */
 static int open_outer(Printer *pr)
 {
     const Sched *s = pr->s;
@@ -212,7 +212,7 @@ static void lane_loop(Printer *pr, int pass, const char *count)
     CLOSE();
 }
 
-/* Along a row: LANES elements at a time, then the rest into the first lanes. */
+/* Prints the loop along a row: `lanes` elements at a time, then the rest into the first lanes. */
 static void row_vector(Printer *pr, int pass, bool reduces)
 {
     const Sched *s = pr->s;
@@ -266,7 +266,7 @@ static const char *tree_op(const KInst *in)
                                    : in->kind == K_MAX    ? "FMAX" : "FMIN";
 }
 
-/* All loops of one pass for the current item; partial results are in a<i>. */
+/* Prints all loops of one pass for the current item; its results, or partial ones, are in a<i>. */
 void c_run_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
@@ -323,7 +323,7 @@ void c_item_stores(Printer *pr)
             text_store(&pr->w, s, (int)i, c_name, pr);
 }
 
-/* Copy the tiles of transposed operands, reading whole cache lines, each once. */
+/* Prints the copies of the tiles of transposed operands, which read whole cache lines, each once. */
 void c_stage_tiles(Printer *pr)
 {
     const Sched *s = pr->s;
@@ -342,7 +342,7 @@ void c_stage_tiles(Printer *pr)
     }
 }
 
-/* Draws for all elements of the item, from element e<i> of the vector dimension on. */
+/* Prints the draws for all elements of the item, from element e<i> of the vector dimension on. */
 void c_draw_bulk(Printer *pr)
 {
     const Sched *s = pr->s;

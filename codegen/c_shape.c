@@ -1,22 +1,22 @@
 /* c_shape.c -- how the loops of a C kernel are cut: items, blocks, lanes, chunks.
  *
- * Everything here follows from the shape alone, so that results do not depend on the machine.  Nor does the
- * order of sums follow from what else a kernel makes: one that is run again may make less. */
+ * Everything here follows from the shape alone, so that results do not depend on the machine.  The order of
+ * sums does not depend on a kernel's other results either: when it is run again it may make fewer. */
 #include "c_int.h"
 
 enum {
     ROW_LANES = 64,      /* accumulators along a row */
-    COLUMNS = 256,       /* columns of a block, at least */
-    MOST_COLUMNS = 1024, /* which lie together in memory: longer stretches are read faster */
-    LEAST_ITEMS = 8,     /* for threads, that wider blocks leave */
+    COLUMNS = 256,       /* least columns of a block */
+    MOST_COLUMNS = 1024, /* most columns of a block; longer stretches of memory are read faster */
+    LEAST_ITEMS = 8,     /* items that must remain for the threads when blocks are widened */
     FLAT_BLOCK = 4096,   /* elements of a pointwise item */
-    TILE_BLOCK = 64,     /* and beside a tile */
-    FEW_ITEMS = 32,      /* fewer rows than this: cut the reduced range */
-    CHUNK_ROW = 8192,    /* reduced points of a chunk, rows */
-    CHUNK_COLUMN = 256,  /* and columns */
+    TILE_BLOCK = 64,     /* elements along the vector dimension of a pointwise item that has a tile */
+    FEW_ITEMS = 32,      /* with fewer rows than this the reduced range is cut into chunks */
+    CHUNK_ROW = 8192,    /* least reduced points of a chunk of a row */
+    CHUNK_COLUMN = 256,  /* least reduced points of a chunk of columns */
     MAX_CHUNKS = 64,
-    SCRATCH = 32768, /* partial results of a reduction */
-    HEAVY = 16,      /* simple operations in a function like exp */
+    SCRATCH = 32768, /* most partial results of a reduction */
+    HEAVY = 16,      /* cost of a function like exp, in simple operations */
 };
 
 static bool reduces(const Sched *s)
@@ -68,7 +68,7 @@ static void set_width(Printer *pr, int64_t width)
     pr->items = s->nitem * pr->blocks;
 }
 
-/* Sums over rows: no order depends on the width. */
+/* Doubles the columns of a block while enough items remain; the order of sums does not depend on it. */
 static void widen_columns(Printer *pr)
 {
     int64_t chunks = pr->chunks ? pr->chunks : 1;

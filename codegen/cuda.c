@@ -3,27 +3,27 @@
  * The same loop analysis as for C (schedule.h), spread over threads:
  *
  *   cuda_vector.c   how threads take the innermost dimension, 16 bytes at a time
- *   cuda_point.c    pointwise: some chunks a thread; tiles where an operand is transposed
+ *   cuda_point.c    pointwise: a thread has some chunks; tiles where an operand is transposed
  *   cuda_row.c      the innermost dimension is reduced: rows in registers
- *   cuda_sums.c     columns that are summed beside it
- *   cuda_column.c   it is parallel, others are reduced
+ *   cuda_sums.c     columns that are summed in a kernel that reduces rows
+ *   cuda_column.c   the innermost dimension is parallel, others are reduced
  *   cuda_parts.c    reductions in phases, where blocks have parts of the reduced points
  *   cuda_gather.c   rows by index, and sums of rows by index
  *   cuda_pool.c     pools of channels-last data, and copies into zeros
  *   cuda_sample.c   images read between their pixels
  *   here            other bodies: a grid-stride loop over the items
  *
- * No atomics, and launch shapes depend on the kernel alone, so results are reproducible.  What
- * does not change along the reduced dimensions is computed once per thread and level. */
+ * There are no atomics, and launch shapes depend on the kernel alone, so results are reproducible.  Values
+ * that do not change along the reduced dimensions are computed once per thread and level. */
 #include "cuda_attention.h"
 #include "cuda_conv.h"
 #include "cuda_int.h"
 
-/* PROCESSOR_THREADS have 128 registers each: blocks of so many are to fit a processor.  Where nothing is said
- * the compiler spills rather than to have one block less. */
+/* PROCESSOR_THREADS: so many threads, with 128 registers each, fit a processor.  Launch bounds are set to it,
+ * as without them the compiler spills rather than have one block less on a processor. */
 enum { MAX_BLOCKS = 65536, PROCESSOR_THREADS = 512 };
 
-/* Bodies that have a text of their own here. */
+/* Bodies that have a CUDA text of their own. */
 typedef struct {
     bool (*has)(const Kernel *k);
     CudaLaunch (*launch)(const Kernel *k);
@@ -49,7 +49,7 @@ static const OwnText *own_text(const Kernel *k)
     return NULL;
 }
 
-/* Fewer threads a block where there are few items, which then take long. */
+/* Launch of a body.  Blocks have fewer threads where there are few items, as each then takes long. */
 static CudaLaunch body_launch(const Kernel *k)
 {
     unsigned threads = FLAT_THREADS;
@@ -62,10 +62,10 @@ static CudaLaunch body_launch(const Kernel *k)
     return one_phase(n < MAX_BLOCKS ? n : MAX_BLOCKS, threads);
 }
 
-/* Pointwise kernels that walk all operands alike are one but for how far. */
+/* Is the kernel pointwise and walks all operands alike, so that its number of elements can be an argument? */
 static bool is_counted(const Sched *s) { return s->kind == SCHED_POINT && s->rank == 1; }
 
-/* Rows are in registers, or nearly: nothing of them is stored early. */
+/* The loop analysis; a row kernel stores nothing early, as its rows are in registers, or nearly so. */
 static void schedule(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
 {
     sched_make(s, k, row_buffer, a);
@@ -73,7 +73,7 @@ static void schedule(Sched *s, const Kernel *k, int64_t row_buffer, Arena *a)
         memset(s->early, 0, s->n * sizeof *s->early);
 }
 
-/* The schedule of a DAG, how it is vectorised, and its launch.  Arrays live in a. */
+/* Finds the schedule of a DAG, how it is vectorised, and its launches.  Arrays live in a. */
 static void analyse(Printer *pr, Sched *s, const Kernel *k, Arena *a)
 {
     schedule(s, k, INT64_MAX, a);
@@ -94,7 +94,7 @@ static void analyse(Printer *pr, Sched *s, const Kernel *k, Arena *a)
     pr->launches = s->kind == SCHED_POINT ? point_launch(s, &pr->v)
                    : s->kind == SCHED_ROW ? row_launch(pr)
                                           : column_launch(pr);
-    if (s->kind == SCHED_ROW && !pr->rows.chunks) /* what is costly is computed again as well */
+    if (s->kind == SCHED_ROW && !pr->rows.chunks) /* costly values are recomputed as well */
         schedule(s, k, 0, a);
 }
 
@@ -135,7 +135,7 @@ bool kernel_cuda_is_scalar(const Kernel *k)
     return matrix && k->body && !cuda_conv_has(k) && !cuda_attention_has(k);
 }
 
-/* What is put behind key[0..n), NULL: nothing. */
+/* Appends a key to key[0..n) unless key is NULL; returns the new number. */
 static int add_key(int64_t *key, int n, int64_t value)
 {
     if (key)
@@ -143,7 +143,7 @@ static int add_key(int64_t *key, int n, int64_t value)
     return n + 1;
 }
 
-/* Of a call. */
+/* Writes the keys of one call to `key` unless it is NULL; returns their number. */
 static int call_keys(const Kernel *k, int64_t *key)
 {
     Arena a = {0};
@@ -189,7 +189,7 @@ bool cuda_workspace_fits(const Launch *l, const CudaLaunch *of)
 
 /* ---- pieces of all kinds ------------------------------------------------------------------------ */
 
-/* One per column. */
+/* Is there one such value per column? */
 static bool is_column_value(const Sched *s, int i)
 {
     return (s->dep[i] >> s->vec & 1) && !(s->dep[i] & s->red);
@@ -235,7 +235,7 @@ static void operand_type(Printer *pr, const Kernel *k, int i, const bool *stored
     fprintf(pr->w.f, "%s%s *", stored[i] ? "" : "const ", type);
 }
 
-/* Of several calls: which is this block's, its operands and keys. */
+/* In a kernel of several calls: prints which call a block belongs to, and its operands and keys. */
 static void take_operands(Printer *pr, const Kernel *k, const bool *stored)
 {
     int nkey = call_keys(k, NULL), n = k->noperands + nkey;
@@ -259,7 +259,7 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
         LINE("/* along rows: %d accesses of 16 bytes, %d narrower */", n.wide, n.narrow);
     }
     unsigned threads = pr->counted ? FLAT_THREADS : pr->launch.block,
-             together = PROCESSOR_THREADS * (pr->launch.shared ? 2 : 1), /* one loads while one computes */
+             together = PROCESSOR_THREADS * (pr->launch.shared ? 2 : 1), /* one loads, one computes */
              blocks = threads < together ? together / threads : 1;
     fprintf(pr->w.f, "GLOBAL void __launch_bounds__(%u, %u) %s(", threads, blocks,
             cuda_phase_name(pr->name, pr->phase, name));
@@ -276,7 +276,7 @@ static void signature(Printer *pr, const Kernel *k, const bool *stored)
     fputs(")\n", pr->w.f);
 }
 
-/* 32-bit indices where every position fits: divisions are several times faster. */
+/* The type of indices: 32 bits where every position fits, as divisions are several times faster. */
 static const char *index_type(const Sched *s)
 {
     int64_t limit = INT32_MAX / 2;
@@ -338,7 +338,7 @@ static void print_body(Printer *pr, const Kernel *k)
     Arena a = {0};
     bool *stored = NEW(&a, bool, k->noperands + 1);
     const OwnText *own = own_text(k);
-    int results = !own ? k->noperands : own->results ? own->results(k) : 1; /* other texts decide */
+    int results = !own ? k->noperands : own->results ? own->results(k) : 1; /* bodies may write any */
     for (int i = 0; i < k->noperands; i++)
         stored[i] = i >= k->noperands - results;
     pr->launches = body_launch(k);
@@ -423,7 +423,7 @@ static void prelude(FILE *f, bool gather, bool tensor, bool wgmma)
 
 void codegen_prelude_cuda(FILE *f) { prelude(f, true, true, true); }
 
-/* Does its text call functions of prelude/tensor.h? */
+/* Does the kernel's text call functions of prelude/tensor.h? */
 static bool uses_tensor(const Kernel *k) { return cuda_conv_has(k) || cuda_attention_has(k); }
 
 void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n)

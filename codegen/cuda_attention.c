@@ -1,22 +1,22 @@
 /* cuda_attention.c -- phases, tiles and launches of attention on a GPU.
  *
  * Tiles are as large as registers (255 a thread without spills) and shared memory (163 KiB of a block on an
- * A100) allow, with two blocks or more to a multiprocessor where they can; smaller where rows are few, and
- * where that is the plan's choice.  Where products are those of warpgroups a block is one or two of them. */
+ * A100) allow, if possible with two blocks or more on a multiprocessor; they are smaller where rows are few,
+ * or where the plan chose so.  With products of warpgroups a block is one or two warpgroups. */
 #include "cuda_attention.h"
 #include "attention_text.h"
 #include "ir/attention_kernel.h"
 #include <inttypes.h>
 #include <math.h>
 
-/* Launches of a kernel: gradients of q, of k and v, of the bias. */
+/* A launch makes one of these: the output, the gradient of q, those of k and v, or that of the bias. */
 typedef enum { FORWARD, QUERIES, KEYS, BIASES } Part;
 static const char *const part_name[] = {"A_FORWARD", "A_QUERIES", "A_KEYS", "A_BIASES"};
 enum { ROW_TILE = 16, WARP = 32, COLUMNS = 32, STAGES = 2, GRADIENT = 10 };
 
 typedef struct {
-    int columns;                  /* of the padded rows */
-    int own, other, warps, split; /* split: blocks share the columns of a result */
+    int columns;                  /* elements of a head, padded to a multiple of 32 or 64 */
+    int own, other, warps, split; /* rows of both tiles; warps; blocks that share a result's columns */
 } Tiles;
 
 static bool is_half(const Kernel *k) { return dtype_is_half(k->operand[0]); }
@@ -57,9 +57,10 @@ static bool is_plain(const Kernel *k)
            (!hides || k->q[Q_FILL] == -INFINITY);
 }
 
-/* Products of warpgroups are for plain scores in 16 bits (no bias, sinks or cap) without a mask, of aligned
- * heads of 33 to 64 or 97 to 128 elements, with rows for the tiles; not for gradients with dropout in the
- * larger ones, which would need a few registers more than there are.  All others multiply warp by warp. */
+/* Products of warpgroups are for plain scores in 16 bits (no bias, sinks or cap) without a mask, for aligned
+ * heads of 33 to 64 or 97 to 128 elements, and for more than 32 rows and columns; not for gradients with
+ * dropout in the larger heads, which would need a few registers more than there are.  All other kernels
+ * multiply warp by warp. */
 bool cuda_attention_has_wgmma(const Kernel *k)
 {
     enum { FEW = 32 };
@@ -72,14 +73,14 @@ bool cuda_attention_has_wgmma(const Kernel *k)
            p[P_COLS] > FEW;
 }
 
-/* Two warpgroups share what they walk over where registers of both allow two blocks. */
+/* Tiles for warpgroups: two of them share the other tile where their registers allow two blocks. */
 static Tiles group_tiles(int columns)
 {
     return columns > 64 ? (Tiles){columns, 64, 64, 4, 1} : (Tiles){columns, 128, 64, 8, 1};
 }
 
-/* A thread holds own / warps rows of results, and of scores and slopes against the other tile; what is done
- * to scores takes registers as well. */
+/* Tiles for 16-bit operands: a warp holds own / warps rows of results, and of scores and slopes against the
+ * other tile; operations on the scores take registers as well. */
 static Tiles half_tiles(const Kernel *k, Part part, int columns)
 {
     bool wide = columns >= 128, drop = k->p[P_DROPOUT];
@@ -128,7 +129,8 @@ static void halve_own(Tiles *t)
     t->warps = t->warps < t->own / ROW_TILE ? t->warps : t->own / ROW_TILE;
 }
 
-/* Half the rows, and warps, while that holds all that there are, or where tiles are to be small. */
+/* The tiles of a launch: rows, and warps, are halved while half of them holds all rows that there are, and
+ * where tiles are to be small. */
 static Tiles tiles_for(const Kernel *k, Part part)
 {
     int64_t own = k->p[part == KEYS ? P_COLS : P_ROWS], other = k->p[part == KEYS ? P_ROWS : P_COLS];
@@ -168,7 +170,7 @@ static CudaPhase phase_of(const Kernel *k, Part part)
                        (unsigned)shared_of(k, part, &t)};
 }
 
-/* The parts of a kernel in order; their number. */
+/* Writes the parts of a kernel in order of their launches; returns their number. */
 static int parts_of(const Kernel *k, Part part[CUDA_PHASES])
 {
     static const Part order[][2] = {
@@ -197,7 +199,7 @@ static void definitions(const Writer *w, const Kernel *k, Part part)
     Tiles t = tiles_for(k, part);
     attention_macros(w, k);
     attention_type(w, k, "A_GRADIENT_TYPE", part == FORWARD ? 0 : GRADIENT);
-    text_int(w, "A_ROWS", k->p[P_ROWS]); /* these count in int, 32 bits */
+    text_int(w, "A_ROWS", k->p[P_ROWS]); /* from here to A_LEFT as int, 32 bits */
     text_int(w, "A_COLS", k->p[P_COLS]);
     text_int(w, "A_SIZE", k->p[P_SIZE]);
     text_int(w, "A_RIGHT", k->p[P_RIGHT]);
@@ -219,8 +221,8 @@ static void definitions(const Writer *w, const Kernel *k, Part part)
     text_int(w, "A_DROPPED", (int64_t)ceil((double)(float)k->q[Q_DROP_BELOW] * (1 << 24)));
 }
 
-/* Without being told that one block is enough ptxas aims at 128 registers, which tiles that do more to scores
- * do not fit; narrow ones do, and would spill where it is told. */
+/* ", 1" tells ptxas that one block a multiprocessor is enough.  Without it ptxas aims at 128 registers, which
+ * are too few for tiles that do more to scores, but enough for narrow ones, which would spill with it. */
 static const char *least_blocks(const Kernel *k, Part part)
 {
     bool narrow = tiles_for(k, part).split == (part == KEYS ? 4 : 2);
@@ -229,7 +231,7 @@ static const char *least_blocks(const Kernel *k, Part part)
 
 static void print_part(Writer *w, const Kernel *k, const char *name, Part part, CudaPhase phase)
 {
-    int n = k->noperands + (part == QUERIES || part == KEYS); /* and the workspace */
+    int n = k->noperands + (part == QUERIES || part == KEYS); /* the last of them is the workspace */
     text_define(w, "AT(name)", "%s_##name", name);
     text_define(w, "A_KEY", "((int64_t)op[%d]) /* of dropout */", n);
     definitions(w, k, part);

@@ -1,15 +1,15 @@
-/* cuda_batch.c -- calls of one small kernel that stand together and are independent, as one launch.
+/* cuda_batch.c -- joins consecutive independent calls of one small kernel into one launch.
  *
  * The updates of a network's biases and norms, and copies in 16 bits, are some hundred calls of a few
- * kernels, each of which takes as long as its launch.  The launch of a batch has a table of their operands
- * and keys, such as sizes, as its argument, and so many times the blocks of the largest. */
+ * kernels, each of which takes no longer than its launch.  The launch of a batch has a table of their
+ * operands and keys, such as sizes, as its argument, and for each call as many blocks as the largest. */
 #include "codegen.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BLOCKS = 66 }; /* of a call: half of what an H200 has processors */
+enum { MOST_BLOCKS = 66 }; /* blocks of a call: half the number of an H200's processors */
 
-/* May the step's only launch be one of a batch? */
+/* Has the step a single launch that may be part of a batch? */
 static bool joins(const Program *p, uint32_t step)
 {
     const Launch *l = &p->l.launch[p->first[step]];
@@ -27,7 +27,7 @@ static bool meet(const Slice *a, const Slice *b)
            b->at < a->at + a->bytes;
 }
 
-/* Does one write what the other touches? */
+/* Does one launch write bytes that the other reads or writes? */
 static bool conflict(const Launch *a, const Launch *b)
 {
     for (int i = 0; i < a->nop; i++)
@@ -47,7 +47,7 @@ static char *text_of(const Program *p, uint32_t step)
     return kernel_print_text(kernel_print_cuda, kernel_of(p, step));
 }
 
-/* Steps [from, to) that are calls like the first, and independent. */
+/* The end `to` of the steps [from, to) that are calls of the first one's kernel and independent. */
 static uint32_t extent(const Program *p, uint32_t from, uint32_t end)
 {
     const Kernel *k = kernel_of(p, from);
@@ -73,7 +73,7 @@ static int64_t threads(const Kernel *k)
     return (int64_t)l.grid * l.block;
 }
 
-/* Of steps [from, to). */
+/* The kernel with the most threads among those of steps [from, to). */
 static const Kernel *largest(const Program *p, uint32_t from, uint32_t to)
 {
     const Kernel *k = kernel_of(p, from);
@@ -83,7 +83,7 @@ static const Kernel *largest(const Program *p, uint32_t from, uint32_t to)
     return k;
 }
 
-/* Steps [from, to) run one behind the other. */
+/* Finds the batches among steps [from, to), which run one after the other. */
 static void find(const Program *p, uint32_t from, uint32_t to, CudaBatch *out, Arena *a)
 {
     for (uint32_t s = from, end; s < to; s = end) {

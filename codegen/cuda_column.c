@@ -1,7 +1,7 @@
 /* cuda_column.c -- reductions whose innermost dimension is parallel as CUDA C.
  *
  * A block has a tile of columns, so many that their rows in memory are pieces of 128 bytes; its threads
- * along the reduced points (rows) add up chunks of columns in registers and are joined by a fixed tree.
+ * along the reduced points (rows) add up chunks of columns in registers, and a fixed tree joins their sums.
  * Where there are fewer tiles than processors, blocks have parts of the rows (cuda_parts.c). */
 #include "cuda_int.h"
 
@@ -33,7 +33,7 @@ CudaLaunch column_launch(Printer *pr)
     int lanes = 1;
     while (lanes < WARP && lanes < piece && lanes < chunks)
         lanes *= 2;
-    /* Twice as many have at most 128 registers each. */
+    /* Blocks of twice as many threads have at most 128 registers a thread. */
     unsigned threads = (unsigned)lanes, most = FLAT_THREADS * (s->nshaping > MANY_INSTS ? 2 : 1);
     while (threads < WARP || (threads < most && threads / (unsigned)lanes < s->nred))
         threads *= 2;
@@ -47,7 +47,8 @@ CudaLaunch column_launch(Printer *pr)
 
 /* ---- values of columns -------------------------------------------------------------------------- */
 
-/* What a level makes known: of all columns once, then chunk by chunk as c<i>. */
+/* Prints the values of a level that no reduced dimension changes: those of all columns once, then the others
+ * chunk by chunk as c<i>. */
 static void free_values(Printer *pr, int level)
 {
     const Sched *s = pr->s;
@@ -83,11 +84,11 @@ static void free_values(Printer *pr, int level)
     CLOSE();
 }
 
-/* ---- deviations -----------------------------------------------------------------------------------
- * c<i> is a sum of squared deviations from a mean, m<i>: of a thread's rows, of a part's, of all.  To join
- * such sums, each grows by its n rows times the square of how far its mean is from that of all (Chan, Golub,
- * LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979, section 2).  Of
- * its own rows a thread sums up how far they are from the first one, first<i>. */
+/* ---- deviations ----------------------------------------------------------------------------------- c<i> is
+ * a sum of squared deviations from a mean, m<i>: of a thread's rows, of a part's, of all.  To join such sums,
+ * each grows by its number of rows times the square of the difference between its mean and the mean of all
+ * (Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979,
+ * section 2).  A thread first sums the differences of its rows from its first row, first<i>. */
 
 static bool deviates(const Printer *pr, uint32_t i) { return pr->s->ins[i].kind == K_DEVIATION; }
 
@@ -118,7 +119,7 @@ static void add_deviation(Printer *pr, uint32_t i, const char *v)
     LINE("c%u[e] = FMA(far%u, far%u, c%u[e]);", i, i, i, i);
 }
 
-/* Of the thread's n rows, from sums of how far they are from first<i>. */
+/* Prints the mean and the squared deviations of the thread's n rows, from the differences from first<i>. */
 static void close_deviation(Printer *pr, uint32_t i)
 {
     int64_t rows = pr->launch.block / (unsigned)pr->columns.lanes;
@@ -131,7 +132,7 @@ static void close_deviation(Printer *pr, uint32_t i)
     CLOSE();
 }
 
-/* all%u: n times the mean, of what is joined. */
+/* Declares all<i>, which sums n times the mean over the sums that are joined. */
 static void begin_means(Printer *pr, uint32_t i)
 {
     LINE("ALIGNED_16 REAL all%u[%d];", i, pr->v.width);
@@ -150,7 +151,7 @@ static void join_means(Printer *pr, uint32_t i, const char *rows)
     CLOSE();
 }
 
-/* c<i> and mean m of n rows, to those of all. */
+/* Prints how c<i> of n rows with mean m is changed to deviations from the mean of all. */
 static void move_mean(Printer *pr, uint32_t i, const char *m, const char *n)
 {
     LINE("const REAL far%u = %s - all%u[e];", i, m, i);
@@ -247,7 +248,7 @@ static bool stores_rows(const Printer *pr)
     return false;
 }
 
-/* Rows that a thread loads before it adds: that so many bytes are on their way to it. */
+/* Rows that a thread loads before it adds, so that about FLIGHT_BYTES are on their way to it. */
 static int rows_in_flight(const Printer *pr)
 {
     const Sched *s = pr->s;
@@ -255,13 +256,13 @@ static int rows_in_flight(const Printer *pr)
     for (uint32_t i = 0; i < s->n; i++)
         if (cuda_walks(pr, i) && s->ins[i].kind == K_LOAD && in_chunk(s, i))
             bytes += pr->v.width * dtype_size[s->k->operand[s->ins[i].operand]];
-    /* One or two operands leave registers for more. */
+    /* One or two operands leave registers for twice as many. */
     int most = stores_rows(pr) && bytes <= FLIGHT_BYTES / 2 ? 2 * FLIGHT_BYTES : FLIGHT_BYTES;
     return bytes == 0 || bytes >= most ? 1 : most / bytes;
 }
 
-/* A last pass that only stores goes from the last row to the first one: what was read last is still in the
- * cache. */
+/* Prints r, the row at a place.  A last pass that only stores goes from the last row to the first one, as the
+ * rows read last are still in the cache. */
 static void row_of_place(Printer *pr)
 {
     bool back = pr->pass > 0;
@@ -270,7 +271,7 @@ static void row_of_place(Printer *pr)
     LINE(back ? "const %s r = from + to - 1 - place;" : "const %s r = place;", pr->w.index);
 }
 
-/* Row c of so many, which is r here and need not be there. */
+/* Opens the loop over `many` rows from place `first` on, whose row is r; skips those behind the last. */
 static void open_row(Printer *pr, int many, int64_t rows)
 {
     LINE("#pragma unroll");
@@ -281,7 +282,8 @@ static void open_row(Printer *pr, int many, int64_t rows)
     row_of_place(pr);
 }
 
-/* What is stored may lie where the next rows are read: the compiler does not read them before. */
+/* Prints the loads of `many` rows ahead of their use.  The compiler would not load a row before the stores of
+ * an earlier one, as these may lie where it reads. */
 static void load_rows(Printer *pr, int many, int64_t rows)
 {
     const Sched *s = pr->s;
@@ -343,7 +345,7 @@ static void run_pass(Printer *pr, int pass)
 
 /* ---- parts -------------------------------------------------------------------------------------- */
 
-/* which: 0, or 1 for the mean of a deviation. */
+/* Writes the address of a reduction's partial result to buf; which: 0, or 1 for the mean of a deviation. */
 static void partial_address(const Printer *pr, uint32_t i, int which, const char *part, char buf[256])
 {
     snprintf(buf, 256,
@@ -368,7 +370,7 @@ static void store_partials(Printer *pr, int pass)
     CLOSE();
 }
 
-/* The stores in pr->mark, of a column each; once. */
+/* Prints those stores in pr->mark, one per column, that pr->need still has, and takes them out of it. */
 static void column_stores(Printer *pr)
 {
     const Sched *s = pr->s;
@@ -399,7 +401,7 @@ static void reduced_stores(Printer *pr)
     column_stores(pr);
 }
 
-/* Those of reduction r itself: its registers are free then. */
+/* Prints the stores of reduction r itself at once, so that its registers become free. */
 static void stores_of(Printer *pr, uint32_t r)
 {
     const Sched *s = pr->s;
@@ -408,7 +410,7 @@ static void stores_of(Printer *pr, uint32_t r)
     column_stores(pr);
 }
 
-/* Over this thread's partial results: u<which>. */
+/* Opens the loop over this thread's partial results, which load_partial reads into u<which>. */
 static void open_partials(Printer *pr)
 {
     OPEN("for (int q = threadIdx.x / %d; q < %" PRId64 "; q += %" PRId64 ")", pr->columns.lanes, pr->parts.n,

@@ -1,4 +1,4 @@
-/* cuda_conv.c -- convolutions as CUDA C: which text (prelude/conv*.h) a kernel has, tiles, launches. */
+/* cuda_conv.c -- convolutions as CUDA C: the choice of a text (prelude/conv*.h), of tiles and launches. */
 #include "cuda_int.h"
 #include "cuda_conv.h"
 #include "ir/integer.h"
@@ -9,12 +9,12 @@ enum {
     WIDE_BYTES = 16,
     STRIP = 4,
     ROW_TAPS = 8,
-    ROW_VALUES = 40, /* of taps and channels, in a thread's registers */
+    ROW_VALUES = 40, /* most values, taps of a row times channels, in a thread's registers */
     SLICE_BYTES = 32 << 10,
     FLUSH = 4096,
-    WHOLE = 64, /* places of a part: steps */
+    WHOLE = 64, /* a part's places are a multiple of this */
     WAVES = 3,
-    WGMMA_ROWS = 64, /* of a tile at least */
+    WGMMA_ROWS = 64, /* least rows of a tile with wgmma */
     FLAT_BLOCKS = 8 * 132,
     LIMIT = 1 << 30
 };
@@ -25,19 +25,19 @@ typedef struct {
     bool half, direct, bias, wgmma;
     bool far; /* positions do not fit 32 bits */
     DType dt, out;
-    int64_t jump[3];                /* taps that meet places of one residue are so far apart */
-    int64_t taps, most;             /* all, and those that one residue meets */
-    int64_t groups, rows, channels; /* of a group: made, and gathered */
-    int64_t places, all;            /* of a residue in all images; of all that is made */
+    int64_t jump[3];                /* per dimension: distance of the taps that meet places of one residue */
+    int64_t taps, most;             /* taps of the window; most of them that places of one residue meet */
+    int64_t groups, rows, channels; /* rows, channels: those of a group that are made, and gathered */
+    int64_t places, all;            /* places of one residue, and of all, in all images */
     int64_t residues;
-    int64_t terms;           /* taps of channels */
-    int64_t tm, tn, tiles;   /* tiles: of all rows and columns, groups and residues */
-    int64_t splits, chunk;   /* of the places, for gradients of weights */
+    int64_t terms;           /* terms of a sum: channels times taps that a residue meets */
+    int64_t tm, tn, tiles;   /* rows and columns of a tile; tiles of all groups and residues */
+    int64_t splits, chunk;   /* for gradients of weights: parts of the places, and places of a part */
     int64_t wide;            /* channels stored together */
-    int64_t copy, copy_rows; /* and read: of what is gathered, of the result's gradient */
+    int64_t copy, copy_rows; /* channels read together: of what is gathered, of the result's gradient */
     int64_t lanes;           /* direct: threads along the channels */
-    int64_t strip, strips;   /* places of a thread, along the last dimension; so many strips */
-    int64_t row_taps;        /* of a row of the window at a time */
+    int64_t strip, strips;   /* places of a thread, along the last dimension; number of such strips */
+    int64_t row_taps;        /* taps of a row of the window that a thread takes at a time */
 } Conv;
 
 /* ---- shape -------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ static void window_of(Conv *c, const Kernel *k)
     }
 }
 
-/* Elements of an image of each side fit 32 bits, and there are some. */
+/* Are the shapes not empty, and small enough that positions in an image fit 32 bits? */
 static bool fits(Conv *c, const Kernel *k)
 {
     int64_t in = k->p[18], out = k->p[19];
@@ -82,8 +82,8 @@ static int64_t tiles_of(const Conv *c, int64_t tm, int64_t tn)
     return ceil_div(c->rows, tm) * ceil_div(columns_of(c), tn) * c->groups * c->residues;
 }
 
-/* Times relative to that of an element in the largest tile; of warpgroups by what they read of shared memory,
- * 0: they do not have it.  Blocks run in waves. */
+/* Chooses the tile with the least time.  The table has the time per element relative to the largest tile; for
+ * warpgroups it follows from what they read of shared memory, 0: no such tile.  Blocks run in waves. */
 static void choose_tile(Conv *c)
 {
     static const struct {
@@ -113,15 +113,16 @@ static void split_places(Conv *c, int64_t n)
     c->splits = ceil_div(c->places, c->chunk);
 }
 
-/* Parts of the places so that all slices' blocks together are BLOCKS, none of them with little. */
+/* Splits the places so that all slices together have about BLOCKS blocks of at least `least` places each. */
 static void split_slices(Conv *c, int64_t slices, int64_t least)
 {
     int64_t n = ceil_div(BLOCKS, slices), most = ceil_div(c->places, least);
     split_places(c, n < most ? n : most);
 }
 
-/* Parts of the places with which tiles are done first.  Blocks run in waves of BLOCKS, and each writes what
- * it has in the time of so many places, which bounds the parts; so does the workspace, that of WAVES. */
+/* Splits the places into as many parts as take the least time.  Blocks run in waves of BLOCKS, and each
+ * writes its result in the time of `written` places, which bounds the number of parts; so does the workspace,
+ * which is for at most WAVES waves. */
 static void split_tiles(Conv *c)
 {
     int64_t best = 0, parts = 1, written = c->wgmma ? 512 : c->half ? 256 : 32;
@@ -135,7 +136,7 @@ static void split_tiles(Conv *c)
     split_places(c, parts);
 }
 
-/* Channels of a group that are accessed together, in elements of so many bytes. */
+/* Channels of a group that are accessed together, if elements have so many bytes. */
 static int64_t widest(const Kernel *k, int64_t channels, int64_t bytes)
 {
     int64_t n = k->unaligned ? 1 : WIDE_BYTES / bytes;
@@ -144,7 +145,7 @@ static int64_t widest(const Kernel *k, int64_t channels, int64_t bytes)
     return n;
 }
 
-/* Depthwise weights of a slice of the channels lie in shared memory. */
+/* Bytes of the depthwise weights of a slice of the channels, which lie in shared memory. */
 static int64_t slice_bytes(const Conv *c, int64_t lanes, int64_t copy)
 {
     return c->kind == WEIGHTS ? 0 : lanes * copy * c->taps * c->channels * (int64_t)sizeof(float);
@@ -165,8 +166,8 @@ static void choose_lanes(Conv *c)
         c->copy /= 2;
 }
 
-/* Places that follow one another, and taps of a row: with gradients of data multiples of the stride, so that
- * the text knows who meets whom; few enough for a thread's registers. */
+/* Chooses the consecutive places, and the taps of a row, that a thread takes at a time: few enough for its
+ * registers, and for gradients of data multiples of the stride, so that taps and places meet regularly. */
 static void choose_strip(Conv *c, const Kernel *k)
 {
     int64_t taps = k->p[8], s = c->kind == DATA ? k->p[11] : 1, last = c->kind == DATA ? k->p[2] : k->p[5];
@@ -175,7 +176,7 @@ static void choose_strip(Conv *c, const Kernel *k)
     c->strips = c->all / last * ceil_div(last, c->strip);
 }
 
-/* Bytes of a line of a tile. */
+/* Bytes of a line of a tile in shared memory. */
 static int64_t line_bytes(const Conv *c) { return c->wgmma ? 128 : 64; }
 static int64_t term_step(const Conv *c) { return line_bytes(c) / dtype_size[c->dt]; }
 static int64_t depth_of(const Conv *c) { return ceil_div(c->terms, term_step(c)) * term_step(c); }
@@ -201,7 +202,7 @@ static bool conv_of(Conv *c, const Kernel *k)
     c->rows = c->kind == DATA ? k->p[20] : k->p[21];
     c->channels = c->kind == DATA ? k->p[21] : k->p[20];
     if (c->kind == WEIGHTS && c->groups == 1)
-        c->rows = k->items / k->p[20]; /* a split's */
+        c->rows = k->items / k->p[20]; /* a split's rows */
     window_of(c, k);
     if ((c->dt != DT_F32 && !c->half) || !fits(c, k))
         return false;
@@ -230,7 +231,7 @@ bool cuda_conv_has(const Kernel *k)
     return conv_of(&c, k);
 }
 
-/* A window of one position that moves by one is a product of the library. */
+/* Is it a window of one position that moves by one, which is a matrix product of the library? */
 static bool is_product(const Conv *c, const Kernel *k)
 {
     bool moves = false;
@@ -239,7 +240,7 @@ static bool is_product(const Conv *c, const Kernel *k)
     return c->taps == 1 && !moves && c->groups == 1;
 }
 
-/* Channels 16 bytes at a time, and more than half of a tile's rows. */
+/* Warpgroups need channels that are read 16 bytes at a time, and more than half of a tile's rows. */
 bool cuda_conv_has_wgmma(const Kernel *k)
 {
     Conv c;
@@ -257,7 +258,7 @@ static CudaPhase flat(int64_t work)
     return (CudaPhase){(unsigned)(n < FLAT_BLOCKS ? n : FLAT_BLOCKS), THREADS, 0};
 }
 
-/* Buffers of steps, or the result on its way out. */
+/* Bytes of shared memory of a block: the buffers of its steps, or the staged result if that is larger. */
 static unsigned shared_bytes(const Conv *c)
 {
     int64_t padding = c->kind == WEIGHTS && !c->half ? 8 : 0, stage = c->tm < 64 ? c->tm : 64;
@@ -334,7 +335,7 @@ static void define_conv(const Writer *w, const Conv *c)
         text_define(w, "CONV_MMA", "mma_%s", dtype_name[c->dt]);
 }
 
-/* "GLOBAL void ... NAME(operands, workspace) { SHARED_BYTES; call; }" */
+/* Prints "GLOBAL void ... NAME(operands, workspace) { SHARED_BYTES; call; }". */
 static void phase(Writer *w, const Kernel *k, const Conv *c, const CudaPhase *p, const char *name,
                   const char *call)
 {
@@ -352,7 +353,7 @@ static void phase(Writer *w, const Kernel *k, const Conv *c, const CudaPhase *p,
     text_close(w);
 }
 
-/* What each phase does; bias: its operand, or another one that is not read. */
+/* Writes the call that a phase makes.  `bias` is the bias's operand, or another one, which is not read. */
 static void call_of(char call[128], const Kernel *k, const Conv *c, int phase)
 {
     int bias = c->bias ? 2 : 0, out = k->noperands - 1;

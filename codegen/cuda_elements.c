@@ -3,13 +3,13 @@
  * last dimension a warp for each row, which is in shared memory meanwhile (prelude/gather.h adds to it). */
 #include "cuda_int.h"
 
-enum { THREADS = 256, PER_THREAD = 4, WARPS = 4, MOST_BYTES = 32 << 10 /* of a block's rows */ };
+enum { THREADS = 256, PER_THREAD = 4, WARPS = 4, MOST_BYTES = 32 << 10 /* bytes of a block's rows */ };
 
 /* ---- elements by index -------------------------------------------------------------------------- */
 
 bool cuda_is_elements(const Kernel *k) { return k->items > 0 && cuda_is_body(k, "gather_elements"); }
 
-/* The same with other items. */
+/* The same kernel with PER_THREAD elements as an item. */
 static Kernel by_elements(const Kernel *k)
 {
     Kernel by = *k;
@@ -34,7 +34,7 @@ void elements_kernel(Printer *pr, const Kernel *k) { item_kernel(pr, k, by_eleme
 
 /* ---- sums by index ------------------------------------------------------------------------------ */
 
-/* Operands: what is added to (-1: zeros), indices, updates, the result. */
+/* Which operand is what is added to (-1: zeros), the indices, the updates and the result. */
 typedef struct {
     int x, index, updates, sums;
 } SumOperands;
@@ -44,7 +44,7 @@ static SumOperands sum_operands(const Kernel *k)
     return cuda_is_body(k, "scatter_elements") ? (SumOperands){0, 1, 2, 3} : (SumOperands){-1, 1, 0, 2};
 }
 
-/* Parameters as scatter.c has them: rows of p[1] elements, p[2] of what is added to them. */
+/* Parameters as in scatter.c: rows have p[1] elements, and p[2] elements are added to each. */
 bool cuda_is_scatter_sum(const Kernel *k)
 {
     bool sums = cuda_is_body(k, "gather_elements_bwd") ||
@@ -59,7 +59,7 @@ CudaLaunch scatter_sum_launch(const Kernel *k)
     return one_phase(blocks_for(k->items, WARPS), WARPS * WARP);
 }
 
-/* Where the row lies in the result, and what is added to it: there is something. */
+/* Prints where a row begins in the result (base) and in what is added to it (from), if anything is (any). */
 static void print_row(Printer *pr, const Kernel *k)
 {
     LINE("int64_t rest = row, base = 0, from = 0;");

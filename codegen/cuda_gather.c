@@ -1,11 +1,11 @@
-/* cuda_gather.c -- bodies that gather rows, and that add rows by index, as CUDA C: rows are moved 16 bytes
- * at a time, and sums are made in phases from a sorted list (prelude/gather.h). */
+/* cuda_gather.c -- CUDA C for bodies that gather rows, and for those that add rows by index: rows are moved
+ * 16 bytes at a time, and sums are made in phases from a sorted list (prelude/gather.h). */
 #include "cuda_int.h"
 
 enum { WIDE_BYTES = 16, PIECE = 32, WARPS = 8, MOST_OWN = 4096, SUM_THREADS = 32, LEAST_BYTES = 250000,
        BLOCK_BYTES = 7500 };
 
-/* Parameters as gather.c has them. */
+/* The kernel's parameters, named as in gather.c. */
 typedef struct {
     int64_t inner, rows, count, outer;
 } Shape;
@@ -21,7 +21,7 @@ static bool fits(const Shape *s)
     return s->inner > 0 && s->rows > 0 && s->count > 0 && s->outer > 0 && s->rows < most && s->count < most;
 }
 
-/* Bytes of an access along rows of n elements. */
+/* Bytes per access along rows of n elements. */
 static int access_bytes(const Kernel *k, int64_t n)
 {
     int size = dtype_size[k->operand[0]], bytes = WIDE_BYTES;
@@ -95,7 +95,7 @@ static int64_t own_rows(const Kernel *k, const Shape *s)
     return n < MOST_OWN ? n : MOST_OWN;
 }
 
-/* Bytes of an array of the workspace. */
+/* Bytes that an array of n elements takes in the workspace. */
 static int64_t room(int64_t n, int64_t size) { return align_up(n * size, CUDA_WORKSPACE_ALIGN); }
 
 static int64_t found_room(const Kernel *k, const Shape *s)

@@ -5,23 +5,23 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* BLOCKS: two for each of the 132 processors of an H200: what launches aim at, on any device. */
+/* BLOCKS: the number of blocks launches aim at on any device, two for each of an H200's 132 processors. */
 enum { WARP = 32, FLAT_THREADS = 256, MAX_THREADS = 1024, BLOCKS = 264 };
 
 /* How threads take the innermost dimension: in chunks of `width` elements, whose contiguous operands are
  * accessed 16 bytes at a time and whose random draws are made four at a time. */
 typedef struct {
     int width;  /* 1: element by element */
-    bool flat;  /* chunks of the whole space, across its rows (SCHED_POINT) */
+    bool flat;  /* the whole space is cut into chunks as if it were one row (SCHED_POINT) */
     bool edges; /* some chunks are not whole */
-    int phase;  /* load or store whose address modulo width says how far before a row its first chunk begins;
-                 * -1: rows begin with a chunk */
-    bool *wide; /* per instruction: a load or store of whole chunks, a draw of four */
+    int phase;  /* load or store whose address modulo width is the number of elements that a row's first chunk
+                 * begins before the row; -1: rows begin with a chunk */
+    bool *wide; /* per instruction: it loads or stores whole chunks, or makes four draws at a time */
 } Vector;
 /* Arrays live in a. */
 void vector_make(Vector *v, const Sched *s, Arena *a);
 
-/* Loads and stores along whole contiguous rows: of 16 bytes, and narrower ones. */
+/* Numbers of loads and stores along whole contiguous rows: those of 16 bytes, and narrower ones. */
 typedef struct {
     int wide, narrow;
 } Accesses;
@@ -30,25 +30,25 @@ Accesses vector_accesses(const Vector *v, const Sched *s);
 /* Threads and blocks of a row kernel. */
 typedef struct {
     int lanes;       /* threads of a row: a power of 2 */
-    int chunks;      /* of a thread, held in registers from pass to pass; 0: too many, read in every pass */
+    int chunks;      /* chunks of a thread, in registers from pass to pass; 0: too many, read in every pass */
     int64_t along;   /* chunks along the innermost dimension */
-    int64_t all;     /* of a row */
-    bool *held;      /* per instruction: a load that several passes need */
-    bool *kept;      /* one that is in shared memory from its first pass on */
-    int64_t *at;     /* where */
-    int sums;        /* sums of columns beside it: blocks have several rows, one behind the other */
-    int64_t turns;   /* so many; else 1 */
+    int64_t all;     /* chunks of a row, along all reduced dimensions */
+    bool *held;      /* per instruction: a load whose chunks stay in registers */
+    bool *kept;      /* per instruction: a load whose chunks stay in shared memory from its first pass on */
+    int64_t *at;     /* per instruction: byte offset of what is kept in shared memory */
+    int sums;        /* number of column sums in the kernel; if any, a block takes rows one after the other */
+    int64_t turns;   /* number of rows (or groups of rows) a block takes one after the other; else 1 */
 } Rows;
 
 typedef struct {
     int lanes; /* threads along the columns of a block: a power of 2 */
 } Columns;
 
-/* Parts of the reduced points, of which a block has one: its partial results go through the workspace, and
- * passes are phases. */
+/* Parts into which the reduced points are cut, one per block: partial results go through the workspace, and
+ * every pass is a phase. */
 typedef struct {
-    int64_t n, per; /* 1: a block has all of them; points, or chunks of a row, of a part */
-    int64_t *at;    /* per instruction that reduces: its partial results in the workspace */
+    int64_t n, per; /* number of parts (1: not cut); points, or chunks of a row, in a part */
+    int64_t *at;    /* per instruction that reduces: byte offset of its partial results in the workspace */
 } Parts;
 
 typedef struct {
@@ -56,17 +56,17 @@ typedef struct {
     const char *name;
     const Sched *s;
     Vector v;
-    bool counted;   /* how many elements there are is an argument, n: a text for all sizes */
-    char limit[24]; /* of the index of a chunk's elements: a number or n */
+    bool counted;   /* the number of elements is an argument, n: one text serves all sizes */
+    char limit[24]; /* end of the index range of a chunk's elements: a number or "n" */
     Rows rows;
     Columns columns;
     Parts parts;
     bool *need;       /* per instruction: this phase computes it, or joins it */
     CudaLaunch launches;
-    CudaPhase launch; /* what is being printed: of the phases */
-    int phase;
+    CudaPhase launch; /* the phase that is being printed */
+    int phase;        /* its number */
     bool *mark;       /* per instruction: scratch */
-    int pass;         /* over the reduced dimensions, likewise */
+    int pass;         /* the pass over the reduced dimensions that is being printed */
 } Printer;
 
 static inline CudaLaunch one_phase(unsigned grid, unsigned block)
@@ -87,23 +87,24 @@ static inline bool cuda_is_body(const Kernel *k, const char *name)
 /* ---- cuda.c ------------------------------------------------------------------------------------- */
 
 NameFn cuda_name_of; /* ctx: a Printer */
-/* Is it a marked value that changes along the reduced dimensions? */
+/* Is instruction i a marked value that changes along the reduced dimensions? */
 static inline bool cuda_walks(const Printer *pr, uint32_t i)
 {
     return pr->mark[i] && sched_is_plain(&pr->s->ins[i]) && (pr->s->dep[i] & pr->s->red);
 }
-const char *cuda_reduction(const KInst *in);     /* "sum" */
-void cuda_shared_parts(Printer *pr, unsigned n); /* memory for n partial results */
+const char *cuda_reduction(const KInst *in);     /* "sum", "max", "min", "prod" */
+void cuda_shared_parts(Printer *pr, unsigned n); /* declares shared memory for n partial results */
 
 /* ---- cuda_vector.c: a chunk, whose first element has index j ------------------------------------- */
 
-/* Arrays for wide loads: "float u3[4]"; copies > 0: of so many chunks. */
+/* Declares the array for a wide load, "float u3[4]"; copies > 0: an array of so many chunks. */
 void chunk_declare(Printer *pr, uint32_t i, int copies);
-/* Fill it; at: "[c]" or "". */
+/* Fills that array; at: "[c]" or "". */
 void chunk_load(Printer *pr, uint32_t i, const char *at);
-/* Open the loop over a chunk's elements, in which i<vec> is the index. */
+/* Opens the loop over a chunk's elements, in which i<vec> is the index. */
 void chunk_open(Printer *pr);
-/* Before the loop: draws, and arrays for what is stored; in it: one value, one store; behind it: stores. */
+/* chunk_begin prints draws and arrays for wide stores before the loop, chunk_value and chunk_store one value
+ * and one store in it, chunk_end the wide stores behind it. */
 void chunk_begin(Printer *pr, const bool *mark);
 void chunk_value(Printer *pr, uint32_t i);
 void chunk_store(Printer *pr, uint32_t i);
@@ -111,28 +112,28 @@ void chunk_end(Printer *pr, const bool *mark);
 
 /* ---- cuda_parts.c ------------------------------------------------------------------------------- */
 
-/* Launches of so many blocks, or of parts where they are few and there is much to do: of `points`, at least
- * `least` each. */
+/* The launches of a kernel with so many blocks.  Where blocks are few and there is much to read, each is cut
+ * into parts of its `points`, at least `least` in a part. */
 CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t points, int64_t least);
-/* Would those leave processors without work, and do smaller parts not? */
+/* Would such launches leave processors without work while smaller parts would not? */
 bool parts_are_few(const Printer *pr, int64_t blocks, int64_t points, int64_t least);
-int64_t parts_of_phase(const Printer *pr); /* 1: a block has everything, or only joins */
-int64_t parts_bytes(const Printer *pr, uint32_t i); /* of a reduction's partial results in the workspace */
-void parts_need(Printer *pr);
-/* Is what the pass that was printed reduces for another phase to join? */
+int64_t parts_of_phase(const Printer *pr); /* 1: a block has all points, or only joins */
+int64_t parts_bytes(const Printer *pr, uint32_t i); /* bytes of a reduction's partial results */
+void parts_need(Printer *pr); /* sets Printer.need for the phase */
+/* Are the results of the pass just printed partial ones, which another phase joins? */
 bool parts_wait(const Printer *pr);
 
 /* ---- kinds -------------------------------------------------------------------------------------- */
 
 CudaLaunch point_launch(const Sched *s, const Vector *v);
-bool cuda_is_staged(const Sched *s, uint32_t i); /* a load crosses shared memory, as it is transposed */
-int staged_width(const Sched *s, uint32_t i);    /* elements of an access to it */
+bool cuda_is_staged(const Sched *s, uint32_t i); /* a transposed load that goes through shared memory */
+int staged_width(const Sched *s, uint32_t i);    /* elements per access to its operand */
 void point_kernel(Printer *pr);
 void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a); /* arrays live in a */
-CudaLaunch row_launch(Printer *pr); /* and its parts */
+CudaLaunch row_launch(Printer *pr); /* also sets pr->parts */
 void row_kernel(Printer *pr);
-/* cuda_sums.c: launches of rows and of what joins their sums; text in front of the rows, of an element of a
- * chunk, behind the rows, of the second launch. */
+/* cuda_sums.c.  sums_launch: the launch over the rows and the one that joins their sums.  The others print
+ * text: before the rows, for an element of a chunk, behind the rows, and the second launch. */
 CudaLaunch sums_launch(Printer *pr);
 void sums_start(Printer *pr);
 void sums_add(Printer *pr);
@@ -141,43 +142,43 @@ void sums_kernel(Printer *pr);
 CudaLaunch column_launch(Printer *pr);
 void column_kernel(Printer *pr);
 
-/* ---- cuda_gather.c: bodies that have a text of their own here ------------------------------------ */
+/* ---- cuda_gather.c: bodies that have a CUDA text of their own ------------------------------------ */
 
 bool cuda_is_gather(const Kernel *k);
 CudaLaunch gather_launch(const Kernel *k);
 void gather_kernel(Printer *pr, const Kernel *k);
-bool cuda_is_gather_sum(const Kernel *k); /* it calls functions of prelude/gather.h */
+bool cuda_is_gather_sum(const Kernel *k); /* its text calls functions of prelude/gather.h */
 CudaLaunch gather_sum_launch(const Kernel *k);
 void gather_sum_kernel(Printer *pr, const Kernel *k);
 
-/* ---- cuda_pool.c: likewise ------------------------------------------------------------------------ */
+/* ---- cuda_pool.c: pools and copies into zeros ----------------------------------------------------- */
 
 bool cuda_is_pool(const Kernel *k);
 CudaLaunch pool_launch(const Kernel *k);
-void pool_prelude(Printer *pr, const Kernel *k); /* functions that its kernel calls */
+void pool_prelude(Printer *pr, const Kernel *k); /* prints the functions that its kernel calls */
 void pool_kernel(Printer *pr, const Kernel *k);
-int pool_results(const Kernel *k);
+int pool_results(const Kernel *k); /* how many of the last operands it writes */
 bool cuda_is_pad(const Kernel *k);
 CudaLaunch pad_launch(const Kernel *k);
 void pad_kernel(Printer *pr, const Kernel *k);
 
-/* Body: a thread for each of so many items. */
+/* Prints the body of a kernel in which each of so many items has a thread. */
 void item_kernel(Printer *pr, const Kernel *k, int64_t items, int threads);
 
-/* ---- cuda_sample.c: likewise ---------------------------------------------------------------------- */
+/* ---- cuda_sample.c: grid_sample and its gradient -------------------------------------------------- */
 
 bool cuda_is_sample(const Kernel *k);
 CudaLaunch sample_launch(const Kernel *k);
 void sample_prelude(Printer *pr, const Kernel *k);
 void sample_kernel(Printer *pr, const Kernel *k);
 
-/* ---- cuda_elements.c: likewise -------------------------------------------------------------------- */
+/* ---- cuda_elements.c: gather_elements and sums by scatter_elements -------------------------------- */
 
 bool cuda_is_elements(const Kernel *k);
 CudaLaunch elements_launch(const Kernel *k);
 void elements_prelude(Printer *pr, const Kernel *k);
 void elements_kernel(Printer *pr, const Kernel *k);
-bool cuda_is_scatter_sum(const Kernel *k); /* likewise */
+bool cuda_is_scatter_sum(const Kernel *k); /* its text calls functions of prelude/gather.h */
 CudaLaunch scatter_sum_launch(const Kernel *k);
 void scatter_sum_kernel(Printer *pr, const Kernel *k);
 #endif

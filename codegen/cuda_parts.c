@@ -1,14 +1,14 @@
 /* cuda_parts.c -- reductions in phases, for kernels that have fewer rows or tiles than the device has
- * processors: blocks have parts of the reduced points.
+ * processors: each block has a part of the reduced points.
  *
- * A pass over the points is a phase.  It writes a partial result per part to the workspace; whoever needs
- * the result in a later phase joins the partial ones in order, by a fixed tree as well.  If nothing is left
+ * A pass over the points is a phase.  It writes a partial result per part to the workspace; blocks that need
+ * the result in a later phase join the partial ones in order, by a fixed tree as well.  If no points are left
  * to walk over behind the last reduction, one more phase only joins and stores. */
 #include "cuda_int.h"
 
 enum { LEAST_BYTES = 500000, LEAST_BLOCKS = BLOCKS / 2, FEW_INSTS = 4 };
 
-/* Bytes that reductions read; up to as many more are stored, which their shape must not depend on. */
+/* Bytes that reductions read.  Stored bytes do not count, as the shape must not depend on them. */
 static int64_t bytes_read(const Sched *s)
 {
     int64_t sum = 0;
@@ -41,7 +41,8 @@ int64_t parts_bytes(const Printer *pr, uint32_t i)
     return align_up(bytes, CUDA_WORKSPACE_ALIGN);
 }
 
-/* Where each reduction has its partial results, one per column, item and part; a deviation has means, too. */
+/* Lays out the partial results of each reduction, one per column, item and part (twice that for a deviation,
+ * which has means, too); returns the bytes of the workspace. */
 static int64_t lay_out(Printer *pr)
 {
     const Sched *s = pr->s;
@@ -82,10 +83,10 @@ CudaLaunch parts_launch(Printer *pr, int64_t blocks, unsigned threads, int64_t p
     pr->parts.n = 1;
     if (!wants_parts(pr, blocks) || phases > CUDA_PHASES || points < 2 * least)
         return l;
-    /* No more than run at once; of kernels that compute little twice as many do. */
+    /* No more blocks than run at once, which are twice as many for kernels that compute little. */
     int64_t aim = computes_little(s) ? 2 * BLOCKS : BLOCKS;
     int64_t n = aim / blocks, most = points / least;
-    /* Who walks over the points again joins first: that is to be little beside the walk. */
+    /* A block that walks over the points again joins first, which should be little work beside the walk. */
     for (int64_t i = n; i > 1 && points / i < 4 * i; i--)
         n = blocks * i >= LEAST_BLOCKS ? i : n;
     pr->parts.n = n < most ? n : most;
@@ -102,7 +103,7 @@ int64_t parts_of_phase(const Printer *pr) { return pr->phase <= pr->s->last ? pr
 
 bool parts_wait(const Printer *pr) { return pr->pass < pr->s->last || reduces_last(pr->s); }
 
-/* From what this phase stores or joins back to everything it needs. */
+/* Marks what this phase stores or joins, and everything that is needed for it. */
 void parts_need(Printer *pr)
 {
     const Sched *s = pr->s;

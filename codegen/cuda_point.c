@@ -1,6 +1,6 @@
-/* cuda_point.c -- pointwise kernels as CUDA C: a thread has some chunks of the innermost dimension, of which
- * it loads all before it computes; where an operand is transposed, one block per tile, which the operand
- * crosses in shared memory. */
+/* cuda_point.c -- pointwise kernels as CUDA C: a thread has some chunks of the innermost dimension and loads
+ * all of them before it computes; where an operand is transposed, a block has a tile, which it transposes in
+ * shared memory. */
 #include "cuda_int.h"
 
 enum { TILE = 32, LARGE_TILE = 64, WIDE_BYTES = 16, LARGE_WIDTH = 8, SHARED_MOST = 40000 };
@@ -14,7 +14,7 @@ static int64_t chunks_of_space(const Sched *s, const Vector *v)
     return v->flat ? ceil_div(s->nitem * n, v->width) : s->nitem * ceil_div(n, v->width);
 }
 
-/* Chunks of a thread: enough that 64 bytes are on their way to it. */
+/* Chunks of a thread: enough for FLIGHT_BYTES of loads in flight, unless too few threads would remain. */
 static int chunks_in_flight(const Sched *s, const Vector *v)
 {
     int64_t bytes = 0;
@@ -29,7 +29,7 @@ static int chunks_in_flight(const Sched *s, const Vector *v)
     return n;
 }
 
-/* Those that there is room for, from the first on; others are read as they lie. */
+/* The first transposed loads are staged, as many as have room in shared memory; others read with strides. */
 bool cuda_is_staged(const Sched *s, uint32_t i)
 {
     int64_t bytes = 0;
@@ -39,7 +39,7 @@ bool cuda_is_staged(const Sched *s, uint32_t i)
     return sched_is_staged(s, i) && bytes <= SHARED_MOST;
 }
 
-/* Elements of an access to a staged operand, along its own rows. */
+/* Elements per access to a staged operand along its own rows. */
 int staged_width(const Sched *s, uint32_t i)
 {
     const KInst *in = &s->ins[i];
@@ -51,8 +51,8 @@ int staged_width(const Sched *s, uint32_t i)
     return width;
 }
 
-/* A tile's elements along the result's rows, and along those of what is staged; between columns of the latter
- * are `pad` more, for threads side by side to be in different banks. */
+/* A tile's elements along the result's rows (across), and along the rows of staged operands (down); `pad`
+ * elements follow each row in shared memory, so that neighbouring threads access different banks. */
 typedef struct {
     int across, down, pad;
 } Tile;
@@ -65,8 +65,8 @@ static int64_t items_of_tiles(const Sched *s, Tile t)
            ceil_div(s->extent[s->vec], t.across);
 }
 
-/* Of so many elements in a square, or less where a side is shorter than the square's and more of the other:
- * images of three channels. */
+/* A tile of side * side elements.  Where a dimension is shorter than the side, as with images of three
+ * channels, the tile is shorter along it and longer along the other one. */
 static Tile tile_of_side(const Sched *s, int side, int width, int staged)
 {
     enum { SHORTEST = 4 };
@@ -81,7 +81,7 @@ static Tile tile_of_side(const Sched *s, int side, int width, int staged)
     return t;
 }
 
-/* Large where 16 bytes are 8 elements and there are many tiles. */
+/* The tile of a kernel: a large one where 16 bytes are 8 elements and there are many tiles. */
 static Tile tile_of(const Sched *s, const Vector *v)
 {
     int64_t shared = 0;
@@ -111,7 +111,7 @@ CudaLaunch point_launch(const Sched *s, const Vector *v)
     return one_phase(blocks_for(work, threads), threads);
 }
 
-/* From the number q of a chunk to its indices. */
+/* Prints the indices of chunk q. */
 static void unpack_chunk(Printer *pr)
 {
     const Sched *s = pr->s;
@@ -125,7 +125,8 @@ static void unpack_chunk(Printer *pr)
     text_unpack(&pr->w, s, "item", ((1u << s->rank) - 1) & ~(1u << s->vec));
 }
 
-/* A call in a batch has as many blocks as the largest: the bound is never left out. */
+/* Prints the test that a chunk exists.  It is never left out, as a call in a batch has as many blocks as the
+ * largest one. */
 static void skip_unless(Printer *pr, const char *chunk, const char *how)
 {
     if (pr->counted)
@@ -150,7 +151,7 @@ static void open_chunk(Printer *pr, int chunks)
     unpack_chunk(pr);
 }
 
-/* Does a chunk change it, one element from the next? */
+/* Does the value of instruction i differ between the elements of a chunk? */
 static bool in_chunk(const Printer *pr, uint32_t i)
 {
     return pr->v.flat ? pr->s->dep[i] != 0 : pr->s->dep[i] >> pr->s->vec & 1;
@@ -166,7 +167,7 @@ static void element_value(Printer *pr, uint32_t i)
         chunk_value(pr, i);
 }
 
-/* Values and stores of the elements of a chunk. */
+/* Prints the values and stores of the elements of a chunk. */
 static void chunk_text(Printer *pr)
 {
     const Sched *s = pr->s;
@@ -192,7 +193,7 @@ static void chunks_kernel(Printer *pr)
     pr->rows.held = chunks > 1 ? held : NULL;
     LINE("const %s first = (%s)%s * (%d * blockDim.x) + threadIdx.x;", pr->w.index, pr->w.index,
          s->k->calls > 1 ? "block" : "blockIdx.x", chunks);
-    if (chunks == 1) /* and reads nothing that a thread with a chunk may write */
+    if (chunks == 1) /* before it reads anything that a thread with a chunk may write */
         skip_unless(pr, "first", "return");
     for (uint32_t i = 0; i < s->n; i++)
         if (s->live[i] && sched_is_plain(&s->ins[i]) && !s->dep[i])
@@ -220,8 +221,8 @@ static void chunks_kernel(Printer *pr)
 
 /* ---- tiles -------------------------------------------------------------------------------------- */
 
-/* Loop of a tile: its n rows along dimension d; in each a thread has `width` elements of the `length` of
- * dimension w, from j. */
+/* Opens the loop over a tile's n rows along dimension d; in each row, `length` elements along dimension w, a
+ * thread has `width` elements from j on. */
 static void open_tile(Printer *pr, int n, int d, const char *d0, int length, int w, const char *w0, int width)
 {
     const Sched *s = pr->s;
@@ -233,7 +234,7 @@ static void open_tile(Printer *pr, int n, int d, const char *d0, int length, int
     LINE("    continue;");
 }
 
-/* A staged operand's part, along its own rows. */
+/* Prints the copy of a tile of a staged operand, along the operand's own rows. */
 static void stage(Printer *pr, Tile t, uint32_t i)
 {
     const Sched *s = pr->s;
@@ -265,7 +266,7 @@ static void tile_text(Printer *pr)
     chunk_text(pr);
 }
 
-/* Staged operands are read along their own rows, and used along those of the result. */
+/* Prints a kernel that reads staged operands along their own rows and uses them along those of the result. */
 static void tile_kernel(Printer *pr)
 {
     const Sched *s = pr->s;

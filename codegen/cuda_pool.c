@@ -1,10 +1,10 @@
-/* cuda_pool.c -- bodies that leave the last dimension alone, or small rows of it: pools of channels-last data
- * (prelude/pool.h), and what is copied into zeros (pad, slice_bwd): a thread has 16 bytes of the result. */
+/* cuda_pool.c -- CUDA C for pools of channels-last data (prelude/pool.h) and for copies into zeros (pad,
+ * slice_bwd), in which a thread makes 16 bytes of the result along the last dimension. */
 #include "cuda_int.h"
 
 enum { WIDE_BYTES = 16, MOST = INT32_MAX / 2 };
 
-/* Elements of a row of n that are accessed together. */
+/* The number of elements of a row of n that are accessed together. */
 static int64_t width_of(const Kernel *k, int64_t n)
 {
     int64_t size = dtype_size[k->operand[1]], width = k->unaligned ? 1 : WIDE_BYTES / size;
@@ -35,7 +35,7 @@ static int64_t planes(const Kernel *k, Pool p)
                                : k->items / (k->p[3] * k->p[4]);
 }
 
-/* Places that are made, in all planes. */
+/* The number of places of the result in all planes. */
 static int64_t places(const Kernel *k, Pool p)
 {
     return planes(k, p) * (makes_data(p) ? k->p[0] * k->p[1] : k->p[3] * k->p[4]);
@@ -43,7 +43,8 @@ static int64_t places(const Kernel *k, Pool p)
 
 static int64_t threads_of(const Kernel *k, Pool p) { return places(k, p) * (k->p[2] / width_of(k, k->p[2])); }
 
-/* The window along the last dimension is one position of as many. */
+/* A pool qualifies if it leaves the last dimension alone: its window there is one position, and the extent
+ * stays the same. */
 bool cuda_is_pool(const Kernel *k)
 {
     Pool p = pool_of(k);
@@ -66,7 +67,7 @@ CudaLaunch pool_launch(const Kernel *k)
 void pool_prelude(Printer *pr, const Kernel *k)
 {
     Pool p = pool_of(k);
-    DType type = k->operand[1]; /* of data that are read or written */
+    DType type = k->operand[1]; /* element type of the data */
     int64_t width = width_of(k, k->p[2]);
     bool far = planes(k, p) * k->p[0] * k->p[1] * k->p[2] >= MOST || places(k, p) * k->p[2] >= MOST;
     const Writer *w = &pr->w;
@@ -110,7 +111,7 @@ void pool_kernel(Printer *pr, const Kernel *k)
 
 /* ---- into zeros ----------------------------------------------------------------------------------- */
 
-/* Along a dimension: element start + step * i of the result is element i of the operand. */
+/* A dimension and its extents: element start + step * i of the result is element i of the operand. */
 typedef struct {
     int64_t out, in, start, step;
 } Along;

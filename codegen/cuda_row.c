@@ -1,20 +1,20 @@
 /* cuda_row.c -- reductions along the innermost dimension as CUDA C.
  *
- * A row is some threads': its chunks lie with them in registers from pass to pass, loaded once, while they
- * are at most 128 bytes each; a longer row lies in shared memory, or is read again in every pass.  Partial
- * results are joined by a butterfly in a warp, then the row's warps in order. */
+ * Several threads share a row: they load its chunks once and keep them in registers from pass to pass if that
+ * takes at most 128 bytes each; a longer row is kept in shared memory, or is read again in every pass.
+ * Partial results are joined by a butterfly in a warp, then those of the row's warps in order. */
 #include "cuda_int.h"
 #include "ir/mem.h"
 #include <stdlib.h>
 
 enum { HELD_BYTES = 128, HELD_ELEMENTS = 32, HELD_WITH_SUMS = 16, HELD_AND_AHEAD = 352, MAX_LANES = 512,
        MANY_INSTS = 64, UNROLL = 4 };
-/* Less what a block's warps join: partial results in two types. */
+/* Bytes of shared memory for rows: the least of any GPU, less a block's partial results in two types. */
 enum { SHARED_MOST = CUDA_SHARED_LEAST - 2 * 8 * MAX_LANES / WARP };
 
 static bool along_row(const Sched *s, uint32_t i) { return s->dep[i] >> s->vec & 1; }
 
-/* Per instruction, in how many passes it is; allocated in a. */
+/* Per instruction, the number of passes that compute it; allocated in a. */
 static int *count_passes(const Sched *s, Arena *a)
 {
     int *passes = NEW(a, int, s->n + 1);
@@ -38,13 +38,13 @@ static int64_t value_bytes(const Sched *s, uint32_t i)
     return s->ins[i].type == KT_INT || s->f64 ? 8 : 4;
 }
 
-/* What all rows share is in a cache. */
+/* Has every row values of its own?  What all rows share need not be kept, as it is in a cache. */
 static bool is_rows_own(const Sched *s, uint32_t i)
 {
     return along_row(s, i) && (!kernel_has_column_sums(s->k) || (s->dep[i] & ~s->red));
 }
 
-/* What is kept from one pass to another; returns bytes per element. */
+/* Marks the loads that are kept from one pass to another; returns the bytes that are kept per element. */
 static int64_t hold(Rows *r, const Sched *s, const int *passes)
 {
     int64_t bytes = 0;
@@ -58,8 +58,8 @@ static int64_t hold(Rows *r, const Sched *s, const int *passes)
     return bytes;
 }
 
-/* Elements of a row that a thread has at most, by what its reductions read of it, as if all of that were
- * needed again. */
+/* The most elements of a row that a thread may hold, by the bytes that its reductions read of it, as if all
+ * of them were needed again. */
 static int64_t most_elements(const Sched *s)
 {
     int64_t bytes = 0, most = HELD_ELEMENTS / (s->nshaping > MANY_INSTS ? 2 : 1);
@@ -70,15 +70,15 @@ static int64_t most_elements(const Sched *s)
         loads += load;
         bytes += load ? load_bytes(s, i) : own && sched_is_heavy(&s->ins[i]) ? value_bytes(s, i) : 0;
     }
-    if (loads > 1 && most > HELD_WITH_SUMS) /* a gradient: room for sums of columns */
+    if (loads > 1 && most > HELD_WITH_SUMS) /* a gradient: leaves room for column sums */
         most = HELD_WITH_SUMS;
     while (most > 1 && most * bytes > HELD_BYTES)
         most /= 2;
     return most;
 }
 
-/* What is read once, behind a reduction, is read before it with the rest, where there are registers for it:
- * blocks that sum columns are too few to hide the second wait. */
+/* Holds loads that are needed only behind a reduction, so that they are made before it with the rest, where
+ * there are registers for them: blocks that sum columns are too few to hide the second wait. */
 static void hold_ahead(Rows *r, const Sched *s, const int *passes, int64_t elements, int64_t bytes)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -113,7 +113,7 @@ void rows_make(Rows *r, const Sched *s, const Vector *v, Arena *a)
         hold_ahead(r, s, passes, r->chunks * v->width, bytes);
 }
 
-/* Bytes of shared memory for what is kept there, while there is room. */
+/* Places the loads to be kept in shared memory while there is room; returns the bytes that they take. */
 static unsigned keep_in_shared(Rows *r, const Sched *s, const Vector *v)
 {
     int64_t at = 0;
@@ -152,7 +152,7 @@ CudaLaunch row_launch(Printer *pr)
 
 /* ---- text --------------------------------------------------------------------------------------- */
 
-/* Rows of a block; not all of them need be there. */
+/* Rows of a block; the last block may have fewer. */
 static int64_t rows_of_block(const Printer *pr) { return pr->launch.block / (unsigned)pr->rows.lanes; }
 static bool whole_blocks(const Printer *pr)
 {
@@ -189,7 +189,7 @@ static void begin_row(Printer *pr)
     text_unpack(&pr->w, s, "item", parallel);
 }
 
-/* j, the first index of chunk q, and those of the other reduced dimensions. */
+/* Prints j, the first index of chunk q, and the indices of the other reduced dimensions. */
 static void unpack_chunk(Printer *pr)
 {
     const Sched *s = pr->s;
@@ -279,7 +279,7 @@ static void element(Printer *pr, int pass)
             chunk_store(pr, i);
 }
 
-/* A pass before this one has left it in shared memory: with this very thread. */
+/* Has an earlier pass left the load in shared memory?  The same thread did, so no barrier is needed. */
 static bool is_there(const Printer *pr, uint32_t i, int pass)
 {
     bool *mark = mem_new(pr->s->n + 1, sizeof *mark), there = false;
@@ -382,7 +382,7 @@ static void join_partials(Printer *pr, int pass)
 
 /* ---- the kernel --------------------------------------------------------------------------------- */
 
-/* Values that no reduced dimension changes: those that `level` reductions make known. */
+/* Prints the values of a level that no reduced dimension changes. */
 static void free_values(Printer *pr, int level)
 {
     const Sched *s = pr->s;

@@ -1,15 +1,15 @@
 /* cuda_sample.c -- grid_sample and the gradient of its data as CUDA C: the texts of ir/ops/sample.c with a
- * channel for each thread, so that a warp reads and adds 32 neighbours.  Of an image, warps own some rows
- * each, and look at 32 positions at a time. */
+ * channel for each thread, so that a warp reads and adds 32 neighbours.  For the gradient each warp owns some
+ * rows of an image and looks at 32 positions at a time. */
 #include "cuda_int.h"
 
-enum { THREADS = 128, WARPS = 16 * BLOCKS }; /* of a block; that are enough for all processors */
+enum { THREADS = 128, WARPS = 16 * BLOCKS }; /* threads of a block; warps that keep all processors busy */
 
 static bool adds(const Kernel *k) { return cuda_is_body(k, "grid_sample_bwd_data"); }
 
 bool cuda_is_sample(const Kernel *k) { return k->items > 0 && (cuda_is_body(k, "grid_sample") || adds(k)); }
 
-/* The same with other items. */
+/* The same kernel with a channel, or some rows of one, as an item. */
 static Kernel by_channel(const Kernel *k)
 {
     Kernel by = *k;

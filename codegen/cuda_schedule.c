@@ -2,8 +2,8 @@
  *
  * Matrix products become cuBLASLt calls, described once per distinct shape in a table; concatenations
  * and updates that are not in place become copies; every other kernel is launched from its text.
- * Operands are byte offsets into the one arena of the plan.  prelude/host.h is the little runtime
- * that the calls go through. */
+ * Operands are byte offsets into the one arena of the plan.  The calls go through the small runtime of
+ * prelude/host.h. */
 #include "codegen.h"
 #include "ir/gemm.h"
 #include "ir/program.h"
@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_ARGS = 64, MAX_GEMMS = 4096 }; /* and CUDA_TABLE: as in prelude/host.h */
+enum { MAX_ARGS = 64, MAX_GEMMS = 4096 }; /* these and CUDA_TABLE are as in prelude/host.h */
 
 typedef struct {
     const Plan *p;
@@ -20,7 +20,7 @@ typedef struct {
     Diag *d;
     Program program;
     CudaBatch *batch; /* per launch */
-    int *func;        /* likewise: printed function */
+    int *func;        /* per launch: the number of its printed function, ck_<number> */
     Gemm *gemm;
     uint32_t ngemm, cgemm;
 } Emit;
@@ -71,7 +71,7 @@ static void print_offsets(Emit *e, const Launch *c)
         fprintf(e->f, "%" PRId64 ", ", c->op[i].base < 0 ? -1 : c->op[i].at);
 }
 
-/* Returns their number. */
+/* Prints the keys of a kernel; returns their number. */
 static int print_keys(Emit *e, const Kernel *k)
 {
     int64_t key[CUDA_KEYS];
@@ -187,7 +187,7 @@ static void print_loss(Emit *e)
             is ? e->p->offset[graph_root(g, g->out[0]).i] : -1, f64);
 }
 
-/* What a caller fills or reads: everything in the arena that is not computed inside a step. */
+/* Prints the table of values that a caller fills or reads: all in the arena but a step's own temporaries. */
 static void print_values(Emit *e)
 {
     const Graph *g = e->p->g;
@@ -228,7 +228,7 @@ static bool check_launch(const Emit *e, const Launch *c)
                                                "--device NAME plans for a GPU");
 }
 
-/* What the launches need as text. */
+/* Prints the prelude and the distinct kernels of all launches that are neither copies nor matrix products. */
 static bool print_texts(Emit *e)
 {
     const Launches *l = &e->program.l;
@@ -250,7 +250,7 @@ static bool print_texts(Emit *e)
     return true;
 }
 
-/* Steps [from, to) and updates that are not in place as a function. */
+/* Prints a function that runs steps [from, to) and then the updates that are not in place. */
 static void print_part(Emit *e, const char *name, uint32_t from, uint32_t to, const uint32_t *update)
 {
     fprintf(e->f, "\nCKC_API bool %s(Ckc *c)\n{\n    bool ok = true;\n    (void)c;\n", name);

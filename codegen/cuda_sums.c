@@ -1,11 +1,12 @@
 /* cuda_sums.c -- sums of columns in a kernel that reduces rows (K_COLUMN_SUM) as CUDA C.
  *
- * Two blocks a processor go over all rows, each over as many that follow one another; a thread has the same
- * columns of each, and adds up their sums in registers.  A block's are joined by a fixed tree and go to the
- * workspace; a second launch joins those of the blocks, in order in each thread, by a fixed tree as well. */
+ * Two blocks a processor go over all rows, each over an equal number of consecutive ones; a thread has the
+ * same columns of each row, and adds them up in registers.  The sums of a block's threads are joined by a
+ * fixed tree and go to the workspace; a second launch joins those of the blocks, in order within each thread,
+ * then by a fixed tree as well. */
 #include "cuda_int.h"
 
-enum { COLUMNS = WARP }; /* of a block that joins */
+enum { COLUMNS = WARP }; /* columns of a block that joins */
 
 static int64_t row_length(const Printer *pr) { return pr->s->extent[pr->s->vec]; }
 static int64_t column_blocks(const Printer *pr) { return ceil_div(row_length(pr), COLUMNS); }
@@ -56,7 +57,7 @@ static void join(Printer *pr, uint32_t i, const char *v, int width, int lanes)
     LINE("JOIN_THREADS(column, sum, %s, %s, part, %d, %d);", text_type(&pr->s->ins[i]), v, width, lanes);
 }
 
-/* Chunk c of the block's sums. */
+/* Prints the join and the store of chunk c of a block's sums. */
 static void store_chunk(Printer *pr, uint32_t i)
 {
     const Rows *r = &pr->rows;

@@ -1,14 +1,14 @@
 /* cuda_vector.c -- chunks of the innermost dimension: which operands a thread accesses 16 bytes at a time,
  * and the text of a chunk.
  *
- * An access is wide if the elements of a chunk lie side by side and begin where their bytes allow it, which
- * follows from strides, as operands begin at 16 bytes (Kernel.unaligned: they need not).  Where rows are no
- * multiple of a chunk long there are two ways: pointwise kernels take the space as one row, and reductions
- * along rows begin their chunks before the row, where the addresses are round. */
+ * An access is wide if the elements of a chunk lie side by side and begin at a multiple of their bytes, which
+ * follows from strides, as operands are aligned to 16 bytes (Kernel.unaligned: they need not be).  Where rows
+ * are not a multiple of a chunk long there are two ways: pointwise kernels take the space as one row, and
+ * reductions along rows begin their chunks before the row, where the addresses are aligned. */
 #include "cuda_int.h"
 
 enum { WIDE_BYTES = 16, MAX_WIDTH = 8, DRAW = 4 };
-/* Values of columns in the registers of a thread: of 8 columns, of fewer. */
+/* Most column values in the registers of a thread: with 8 columns, with fewer. */
 enum { MANY_VALUES = 88, MOST_VALUES = 104 };
 
 static bool is_access(const KInst *in) { return in->kind == K_LOAD || in->kind == K_STORE; }
@@ -37,7 +37,7 @@ static bool contiguous(const Sched *s, const KInst *in, bool flat)
     return flat ? row_major(s, in) : in->stride[s->vec] == 1;
 }
 
-/* Do all positions of the access, less those of `from` (NULL: none), divide by n at the start of a chunk? */
+/* Is n a divisor of all positions of the access, less those of `from` (NULL: 0), at the start of a chunk? */
 static bool round_positions(const Sched *s, const KInst *in, const KInst *from, int64_t n, bool flat)
 {
     int64_t off = in->offset - (from ? from->offset : 0);
@@ -47,7 +47,7 @@ static bool round_positions(const Sched *s, const KInst *in, const KInst *from, 
     return ok;
 }
 
-/* A draw per element, of consecutive elements; seed and step are the same for all. */
+/* Is instruction i a draw per element, of consecutive elements, with one seed and step for all of them? */
 static bool is_draw_of_four(const Sched *s, const Vector *v, uint32_t i, const KInst *from)
 {
     const KInst *in = &s->ins[i];
@@ -72,7 +72,7 @@ static void mark_wide(const Sched *s, Vector *v)
     }
 }
 
-/* Bytes per access, over those that could be wide and that may decide. */
+/* The sum of the bytes per access over the loads and stores that may decide the shape. */
 static int64_t score(const Sched *s, const Vector *v)
 {
     int64_t sum = 0;
@@ -84,7 +84,7 @@ static int64_t score(const Sched *s, const Vector *v)
     return sum;
 }
 
-/* What a thread has of a column in a pass: sums, and what it reads of each once. */
+/* Values that a thread has of a column in a pass: accumulators, and loads that it makes once per column. */
 static int column_values(const Sched *s, int pass)
 {
     int n = 0;
@@ -96,8 +96,8 @@ static int column_values(const Sched *s, int pass)
     return n;
 }
 
-/* A chunk of a row is 16 bytes of its widest operand: of twice as many, each of two stores would write halves
- * of sectors of 32 bytes. */
+/* Elements of a row's chunk: 16 bytes of its widest operand.  With twice as many, each of two stores would
+ * write halves of sectors of 32 bytes. */
 static int most_of_row(const Sched *s)
 {
     int64_t size = WIDE_BYTES / MAX_WIDTH;
@@ -135,7 +135,8 @@ static void try_vector(Vector *best, const Sched *s, Vector v, Arena *a)
         *best = v;
 }
 
-/* Chunks of `width` that begin with the row, are of the whole space, or begin before the row. */
+/* Tries chunks of `width` elements that begin with the row, that cut the whole space, or that begin before
+ * the row. */
 static void try_width(Vector *best, const Sched *s, int width, Arena *a)
 {
     int64_t n = s->extent[s->vec];
@@ -148,7 +149,7 @@ static void try_width(Vector *best, const Sched *s, int width, Arena *a)
         v.edges = points(s) % width != 0;
         try_vector(best, s, v, a);
     }
-    bool anywhere = s->kind == SCHED_ROW && !kernel_has_column_sums(s->k); /* whose columns stay a thread's */
+    bool anywhere = s->kind == SCHED_ROW && !kernel_has_column_sums(s->k); /* else threads own columns */
     for (uint32_t i = 0; i < s->n && anywhere && n >= 2 * width; i++)
         if (s->shaping[i] && is_access(&s->ins[i]) && contiguous(s, &s->ins[i], false) &&
             !round_positions(s, &s->ins[i], NULL, width, false)) {
@@ -199,7 +200,7 @@ void chunk_declare(Printer *pr, uint32_t i, int copies)
         LINE("ALIGNED_16 %s u%u[%d];", type, i, pr->v.width);
 }
 
-/* One place to the other, of which `pointer` is in memory. */
+/* Prints the copy of a chunk between an array and memory. */
 static void copy_chunk(Printer *pr, const char *to, const char *from)
 {
     if (!pr->v.edges)
@@ -271,7 +272,7 @@ void chunk_begin(Printer *pr, const bool *mark)
             chunk_declare(pr, i, 0);
 }
 
-/* Of a comparison of an element's position with another integer: in 32 bits.  False: it is none. */
+/* Prints a comparison of an element's position with another integer, in 32 bits.  False: i is none. */
 static bool position_value(Printer *pr, uint32_t i)
 {
     const Sched *s = pr->s;

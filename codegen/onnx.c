@@ -1,17 +1,16 @@
 /* onnx.c -- the step of a plan as an ONNX model of standard operators (--emit onnx).
  *
- * Inputs are the data, lr, the step's number, and all that lives across steps: parameters, optimizer state,
- * running statistics, each with its initial value as the default.  Outputs are the loss, the model's
- * outputs and, as NAME.next, what the step makes of each of the latter: a caller feeds them back.  Nodes
- * stand in the order of the schedule; what is recomputed is a node of its own, and values that were moved
- * to the host are where they are. */
+ * Inputs are the data, lr, the step's number, and all values that live across steps: parameters, optimizer
+ * state, running statistics, each with its initial value as the default.  Outputs are the loss, the model's
+ * outputs and, as NAME.next, the updated value of each of those inputs: a caller feeds them back.  Nodes are
+ * in the order of the schedule; a recomputation is a node of its own, a move to the host is an Identity. */
 #include "ir/onnx/nodes.h"
 #include "ir/uses.h"
 #include "codegen.h"
 #include <inttypes.h>
 #include <string.h>
 
-enum { INLINE_BYTES = 1024, DATA_ALIGN = 64 }; /* larger values lie in the file of data */
+enum { INLINE_BYTES = 1024, DATA_ALIGN = 64 }; /* values of more than INLINE_BYTES lie in the data file */
 
 static const char doc[] =
     "A training step as ckc planned it. Names of nodes begin with fwd/, bwd/ or opt/, and with re/ where a "
@@ -27,7 +26,7 @@ typedef struct {
     OnnxNodes *o;
     const OnnxStep *how;
     Diag *d;
-    const char **name; /* per source: its input */
+    const char **name; /* per source value: the name of its input in the model */
     PlanUses uses;
     Buf graph;
 } Writer;
@@ -56,7 +55,7 @@ static const char *why(const Writer *w, uint32_t k)
     return last != NEVER ? arena_printf(w->a, "kept until step %u", last) : "a result of the step";
 }
 
-/* Pairs of key and value. */
+/* The metadata of the k-th node: keys and values in turn, then NULL. */
 static const char *const *metadata(const Writer *w, uint32_t k)
 {
     const Node *n = &w->g->nodes[w->g->order[k].i];
@@ -65,7 +64,7 @@ static const char *const *metadata(const Writer *w, uint32_t k)
     const char **m = NEW(w->a, const char *, 9);
     m[0] = "step", m[1] = arena_printf(w->a, "%u", w->uses.step[k]);
     m[2] = "bytes", m[3] = arena_printf(w->a, "%" PRId64, result_bytes(w, n));
-    m[4] = "seconds", m[5] = arena_printf(w->a, "%.9f", seconds); /* of the step, at its first node */
+    m[4] = "seconds", m[5] = arena_printf(w->a, "%.9f", seconds); /* the step's, at its first node */
     m[6] = "why", m[7] = why(w, k);
     return m;
 }
@@ -117,7 +116,7 @@ static bool write_value(Writer *w, Val v)
     return true;
 }
 
-/* Frozen weights and constants are no inputs. */
+/* Writes the values that no node makes.  Frozen weights and constants are initializers but not inputs. */
 static bool write_sources(Writer *w)
 {
     const Graph *g = w->g;

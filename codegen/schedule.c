@@ -19,7 +19,7 @@ static void remove_dim(Sched *s, int d)
     s->rank--;
 }
 
-/* Dimensions d and d + 1 are one when every access steps through them as through one. */
+/* Can dimensions d and d + 1 become one, as every access steps through them as through one? */
 static bool can_merge(const Sched *s, int d)
 {
     if ((s->red >> d & 1) != (s->red >> (d + 1) & 1) || (s->apart >> d & 1))
@@ -60,7 +60,7 @@ static bool same_value(const Sched *s, const KInst *a, const KInst *b)
            memcmp(a->stride, b->stride, (size_t)s->rank * sizeof *a->stride) == 0;
 }
 
-/* Equal loads become one; a reduction over nothing is its argument. */
+/* Makes equal loads one; replaces reductions by their arguments if nothing is reduced. */
 static void share_values(Sched *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -123,7 +123,7 @@ static void find_shaping(Sched *s)
         s->nshaping += s->shaping[i];
 }
 
-/* The dimension along which an operand that strides along the vector dimension is contiguous. */
+/* The dimension along which an operand that strides along the vector dimension is contiguous; -1: none. */
 static int find_tile(const Sched *s)
 {
     for (uint32_t i = 0; i < s->n && s->kind == SCHED_POINT; i++) {
@@ -165,7 +165,7 @@ bool sched_is_reduced_store(const Sched *s, uint32_t i)
     return s->ins[i].kind == K_STORE && s->red && !(s->dep[i] & s->red);
 }
 
-/* Row values that are costly and needed in a later pass than the one that makes them. */
+/* Marks as saved the row values that are costly and needed in a later pass than the one that makes them. */
 static void find_saved(Sched *s, int64_t row_buffer, bool *costly)
 {
     if (s->kind != SCHED_ROW || s->red != 1u << s->vec || s->nred > row_buffer || !row_buffer)
@@ -264,8 +264,8 @@ void sched_read_back(const Sched *s, int pass, bool *wide)
             }
 }
 
-/* Walk back from the roots, stopping at values that are at hand: reductions, item and column
- * values, and saved ones of earlier passes. */
+/* Walks back from the roots, stopping at values that are already computed: reductions, item and column
+ * values, and saved values of earlier passes. */
 void sched_vector_set(const Sched *s, int pass, bool *mark)
 {
     for (uint32_t i = s->n; i-- > 0;) {

@@ -9,7 +9,7 @@
 
 /* ---- hand-written texts ----------------------------------------------------------------- */
 
-/* Gradients are accumulated where they lie. */
+/* Gradients are accumulated in the operands themselves, which must not be 16-bit therefore. */
 bool native_has(const Kernel *k)
 {
     return k->native == NATIVE_ATTENTION &&

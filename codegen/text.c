@@ -172,7 +172,7 @@ void text_key(const Writer *w, const KInst *ins, int i, char buf[NAME_LEN])
         integer((int64_t)ins[i].al, buf);
 }
 
-/* The text of an operator with a, b, c, al, be replaced; other identifiers stand. */
+/* Prints the text of an operator with a, b, c, al, be replaced; other identifiers are unchanged. */
 static void expression(const Writer *w, const Sched *s, int i, NameFn *name, const void *ctx)
 {
     const KInst *in = &s->ins[i];
@@ -265,7 +265,7 @@ void text_unpack(const Writer *w, const Sched *s, const char *index, uint32_t ma
 
 /* ---- bodies ----------------------------------------------------------------------------------- */
 
-/* One statement per line; the text itself is unchanged. */
+/* Prints a body's text with one statement per line, otherwise unchanged. */
 static void statements(Writer *w, const char *text)
 {
     int paren = 0;
@@ -294,9 +294,9 @@ static void statements(Writer *w, const char *text)
         fputc('\n', w->f);
 }
 
-enum { BODY_OPERANDS = 13 }; /* that a text may name beyond those that there are: attention's gradients */
+enum { BODY_OPERANDS = 13 }; /* operands that a body's text may name, present or not: attention's gradients */
 
-/* F(k, j) and its kin name operand k by pasting: LD<k>, ST<k>. */
+/* Defines F, I, SETF and SETI, which paste the operand's number k to LD<k> or ST<k>, and those macros. */
 static void accessors(Writer *w, const Kernel *k)
 {
     text_define(w, "F(k, j)", "((REAL)LD##k(j))");
@@ -306,7 +306,7 @@ static void accessors(Writer *w, const Kernel *k)
     for (int i = 0; i < k->noperands || i < BODY_OPERANDS; i++) {
         text_line(w, "#undef LD%d", i);
         text_line(w, "#undef ST%d", i);
-        if (i >= k->noperands || k->operand[i] == DT_NONE) { /* the text asks p before it accesses it */
+        if (i >= k->noperands || k->operand[i] == DT_NONE) { /* the text tests p before it accesses one */
             text_line(w, "#define LD%d(j) 0", i);
             text_line(w, "#define ST%d(j, v) (void)0", i);
             continue;
@@ -432,7 +432,7 @@ char *kernel_print_text(KernelPrint *print, const Kernel *k)
     return text;
 }
 
-/* Kernels are equal when they print alike under one name.  Quadratic in distinct kernels. */
+/* Kernels are equal if they print alike under one name.  Quadratic in the number of distinct kernels. */
 int text_distinct(FILE *f, const Kernel *const *k, int n, int *func_of_kernel, KernelPrint *print)
 {
     char **seen = mem_new((size_t)n + 1, sizeof *seen), name[NAME_LEN];

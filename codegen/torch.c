@@ -1,9 +1,9 @@
 /* torch.c -- what a plan keeps, as a selective-checkpoint policy for the PyTorch model (--emit torch).
  *
- * A block (the modules under a numbered path, "h.3") of which the plan recomputes something becomes a region
- * of torch.utils.checkpoint; in it the results of the operators are saved that the plan keeps until the
- * backward pass, told apart by module path and kind, as PyTorch knows no finer name.  What has no counterpart
- * stands in the file as comments. */
+ * A block (the modules under a numbered path, "h.3") in which the plan recomputes something becomes a region
+ * of torch.utils.checkpoint.  The region saves the results of those operators that the plan keeps until the
+ * backward pass, told apart by module path and kind, as PyTorch knows no finer name.  Parts of the plan that
+ * have no counterpart are comments in the file. */
 #include "ir/module.h"
 #include "ir/uses.h"
 #include "codegen.h"
@@ -14,7 +14,7 @@
 
 typedef struct {
     const char *block, *path, *kind;
-    int64_t kept, again; /* bytes of results */
+    int64_t kept, again; /* bytes of the results that are kept, and recomputed */
     int nkept, nagain;
 } Group;
 
@@ -24,10 +24,10 @@ typedef struct {
     Arena *a;
     Group *group;
     uint32_t n, cap;
-    int64_t moved, elsewhere; /* bytes that were moved to the host; recomputed outside of any block */
+    int64_t moved, elsewhere; /* bytes moved to the host; bytes recomputed outside of any block */
 } Policy;
 
-/* Kinds that the policy can tell apart by the names of PyTorch's operators. */
+/* The kind of an operator, as far as the policy can tell by the names of PyTorch's operators. */
 static const char *kind_of(Op op)
 {
     switch (op) {
@@ -198,7 +198,7 @@ static void print_saved(FILE *f, const Policy *y)
     fprintf(f, open ? "},\n}\n" : "}\n");
 }
 
-/* What decided, a line for each module and kind of operator. */
+/* Prints comments on what the policy leaves out, then the imports. */
 static void print_comments(FILE *f, const Policy *y)
 {
     if (y->moved)

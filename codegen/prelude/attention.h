@@ -5,23 +5,22 @@
  * factors are pairs of bf16 (attention_product.h), probabilities and slopes of scores are rounded to them,
  * the sums are not.
  *
- * Blocks of 64 rows of q meet blocks of 64 rows of k.  Scores lie transposed, [column][row]: sums and
- * maxima over columns run in vectors of rows, and all five products have one form, a matrix of
- * scalars times a matrix whose rows are vectors.  Only q and do are transposed, once per block of
- * rows.  Whole blocks of REAL are read where they lie; others are copied behind zeros.
+ * Blocks of 64 rows of q are multiplied with blocks of 64 rows of k.  Scores are transposed, [column][row],
+ * so that sums and maxima over columns run in vectors of rows, and all five products have one form, a matrix
+ * of scalars times a matrix whose rows are vectors.  Only q and do are transposed, once per block of rows.
+ * Whole blocks of REAL are read in place; others are copied and padded with zeros.
  *
- * A block of rows (forward), a head of k and v (backward) or rows of the bias are worked on by one
- * thread, in a fixed order: the number of threads does not matter.  Memory of a thread: some 10 blocks on its
- * stack. */
+ * One thread works on a block of rows (forward), a head of k and v (backward) or rows of the bias, in a fixed
+ * order, so that the number of threads does not matter.  A thread needs some 10 blocks on its stack. */
 #define A_LIMITED (A_RIGHT < A_COLS - 1 || A_LEFT < A_ROWS - 1)
 #define A_CAPPED (A_CAP > 0)
 
 /* ---- scores ------------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t b, h, r0, nr, c0, nc; /* batch, head; first row and column, and how many */
-    int64_t wr;                   /* rows in whole vectors */
-    int64_t key;                  /* of dropout */
+    int64_t b, h, r0, nr, c0, nc; /* batch, head; first row, number of rows; the same of columns */
+    int64_t wr;                   /* number of rows, rounded up to whole vectors */
+    int64_t key;                  /* key of dropout */
 } AT(Place);
 
 FN int AT(hidden)(const void *mask, AT(Place) at, int64_t c, int64_t r)
@@ -41,7 +40,7 @@ FN void AT(set_rows)(AT(Place) *at)
     at->wr = (at->nr + 15) / 16 * 16;
 }
 
-/* Is a part of the block beyond the limits?  All of it? */
+/* AT(limited): is a part of the block beyond the limits?  AT(beyond): is all of it? */
 FN int AT(limited)(AT(Place) at)
 {
     return at.c0 + at.nc - 1 > at.r0 + A_RIGHT || at.c0 < at.r0 + at.nr - 1 - A_LEFT;
@@ -52,8 +51,7 @@ FN int AT(beyond)(AT(Place) at)
     return at.c0 > at.r0 + at.nr - 1 + A_RIGHT || at.c0 + at.nc - 1 < at.r0 - A_LEFT;
 }
 
-/* x[column][row] becomes `to`, or x + to (keep), where the position is beyond the limits or the mask
- * is set. */
+/* Sets x[column][row] to `to`, or adds `to` (keep), where the position is beyond the limits or masked. */
 FN void AT(hide)(REAL *x, const void *mask, AT(Place) at, int keep, REAL to)
 {
     for (int64_t c = 0; c < at.nc && A_LIMITED && AT(limited)(at); c++)
@@ -67,8 +65,8 @@ FN void AT(hide)(REAL *x, const void *mask, AT(Place) at, int keep, REAL to)
                 x[c * A_R + r] = keep ? x[c * A_R + r] + to : to;
 }
 
-/* s[column][row], scale * q k or, of pairs, q k, becomes scores; slope (may be NULL): their derivative by
- * that. */
+/* Turns s[column][row], which is scale * q k (q k where factors are pairs), into scores; slope (may be NULL):
+ * the derivative of the scores by scale * q k. */
 FN void AT(scores)(REAL *s, REAL *slope, const void *mask, const void *bias, AT(Place) at)
 {
     for (int64_t c = 0; c < at.nc && A_PAIRS; c++)
@@ -95,7 +93,7 @@ FN void AT(scores)(REAL *s, REAL *slope, const void *mask, const void *bias, AT(
         AT(hide)(s, mask, at, A_HIDES == A_HIDES_ADDED, A_FILL);
 }
 
-/* Does `fill` count in some row, because all scores of the row are as low? */
+/* Do masked scores, A_FILL, count in some row because all scores of the row are as low? */
 FN int AT(filled)(const REAL *top, int64_t nr)
 {
     int low = A_FILL > R(-1e30);
@@ -107,7 +105,7 @@ FN int AT(filled)(const REAL *top, int64_t nr)
 #if A_DROPOUT
 #define A_KEEP(bits) (R(bits) * R(5.9604644775390625e-8) >= A_DROP_BELOW ? A_KEEP_FACTOR : R(0))
 
-/* keep[column][row]: the factors of dropout.  A draw serves four consecutive columns. */
+/* Sets keep[column][row] to the factors of dropout.  A draw serves four consecutive columns. */
 FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
 {
     const uint64_t low = 0xFFFFFFFFu, t = (uint64_t)rng[1];
@@ -141,7 +139,7 @@ FN void AT(kept)(REAL *keep, const int64_t *rng, AT(Place) at)
 
 /* ---- forward ------------------------------------------------------------------------------- */
 
-/* s becomes exp(s - top); the maximum, the sum and what is accumulated so far follow. */
+/* Replaces s by exp(s - top), and adjusts the maximum, the sum and the result so far to the new maximum. */
 FN void AT(exponentials)(REAL *s, int64_t nc, int64_t wr, REAL *top, REAL *sum, REAL *acc)
 {
     A_TILE(base, A_R);
@@ -207,7 +205,7 @@ FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
      A_PADDED(A_TERMS(at.nc)), 1);
 }
 
-/* The blocks of columns that the rows see, or those they do not. */
+/* Works on the blocks of columns that the rows see (seen 1), or on those that they do not see. */
 FN void AT(forward_blocks)(AT(Sums) *w, void *const *op, AT(Place) at, int seen)
 {
     for (at.c0 = 0; at.c0 < A_COLS; at.c0 += A_C) {
@@ -260,7 +258,7 @@ static void AT(run)(void *const *op, int64_t key)
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* What the rows of a block know. */
+/* Operands, results and statistics of the rows of a block. */
 typedef struct {
     A_FACTOR(q, A_PADDED(A_TERMS(A_SIZE)) * A_R); /* transposed */
     A_FACTOR(g, A_PADDED(A_TERMS(A_SIZE)) * A_R); /* do, transposed */
@@ -298,7 +296,7 @@ FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
     }
 }
 
-/* p -> s, ds -> t, of scores with all that was done to them; slope: of the scores by scale * q k. */
+/* Replaces q k in s by p, and do v in t by ds, the derivative by the scores; slope: theirs by scale * q k. */
 FN void AT(slopes)(REAL *s, REAL *t, REAL *slope, const AT(Rows) *w, void *const *op, AT(Place) at)
 {
     A_TILE(keep, A_DROPOUT ? A_C * A_R : 1);
@@ -318,7 +316,7 @@ FN void AT(slopes)(REAL *s, REAL *t, REAL *slope, const AT(Rows) *w, void *const
     }
 }
 
-/* Scores and do v of a block, then their slopes. */
+/* Computes q k and do v of a block, then p and ds by AT(slopes). */
 FN void AT(block_slopes)(REAL *s, REAL *t, REAL *slope, const A_F *k, int64_t nk, const A_F *v,
                          int64_t nv, const AT(Rows) *w, void *const *op, AT(Place) at)
 {
@@ -386,7 +384,7 @@ FN void AT(clear)(REAL *x, int64_t stride)
             x[c * stride + d] = 0;
 }
 
-/* All rows that use a head of k and v. */
+/* Computes the gradients of a head of k and v, and of all rows of q that use it. */
 FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
 {
     AT(Rows) w;
@@ -441,7 +439,7 @@ FN void AT(bias_block)(const AT(Rows) *w, void *const *op, AT(Place) at)
             db[r * A_BIAS_ROW + c * A_BIAS_COL] += t[c * A_R + r];
 }
 
-/* The rows of a block, of one batch and head. */
+/* Adds to the bias's gradient what the rows of a block contribute, for one batch and head. */
 FN void AT(bias_rows)(void *const *op, AT(Place) at)
 {
     AT(Rows) w;
@@ -454,7 +452,7 @@ FN void AT(bias_rows)(void *const *op, AT(Place) at)
     }
 }
 
-/* Rows r0.. of the bias of a batch and head, or all of what they stand for. */
+/* Computes the gradient of rows r0.. of a bias, over all batches, heads and rows that share them. */
 FN void AT(bias_part)(void *const *op, int64_t b0, int64_t h0, int64_t r0, int64_t key)
 {
     REAL *db = (REAL *)op[10] + b0 * A_BIAS_BATCH + h0 * A_BIAS_HEAD;

@@ -1,8 +1,8 @@
-/* attention_backward.h -- gradients of attention from o and the statistics of its rows, in phases: of
- * queries, which leaves what has to be known of each row of o and do for that of keys and values; of the
- * bias; behind attention_tile.h.  Scores are computed again in each. */
-/* s, products of q and k, becomes the weights p of v; t, do v, becomes the derivative by scores, of those by
- * products as well (A_BIASES: not).  base, delta, inv: of the row of x[m][n][i]. */
+/* attention_backward.h -- gradients of attention from o and the statistics of its rows, pasted behind
+ * attention_tile.h.  The phase of queries stores what the phase of keys and values needs of each row of o and
+ * do; the gradient of the bias is a phase of its own.  Scores are computed again in each. */
+/* Replaces the products of q and k in s by the weights p of v, and do v in t by the derivative by the
+ * products (A_BIASES: by the scores).  base, delta, inv: statistics of the row of x[m][n][i]. */
 FN void AT(slopes)(float s[A_M][A_N][4], float t[A_M][A_N][4], const float *base, const float *delta,
                    const float *inv, void *const *op, AT(Place) at)
 {
@@ -42,12 +42,13 @@ FN int AT(any_low)(const float *top, int begin, int end)
 }
 
 #if A_PART == A_QUERIES || A_PART == A_BIASES
-/* Of the own rows that a lane has something of. */
+/* Statistics of the own rows of which a lane has elements. */
 typedef struct {
     float base[2 * A_M], delta[2 * A_M], inv[2 * A_M];
 } AT(Stats);
 
-/* With what AT(power) compares a score so that A_PLAIN needs no factor, and a row without weight has none. */
+/* The number that AT(power) subtracts from a score: with A_PLAIN it includes the factor inv, and in a row
+ * without weights it is infinite, so that all its weights are 0. */
 FN float AT(base)(float top, float inv)
 {
     if (inv == 0)
@@ -55,7 +56,7 @@ FN float AT(base)(float top, float inv)
     return A_PLAIN ? (top + log_float(1 / inv)) * 1.4426950408889634f : top;
 }
 
-/* do o of a row, of which four lanes have a part each. */
+/* The product do o of a row, of which each of four lanes sums a part. */
 FN float AT(delta)(const A_T *o, const A_T *g)
 {
     const int wide = A_WHOLE ? 16 / A_BYTES : 1;
@@ -91,7 +92,7 @@ FN void AT(stats)(AT(Stats) *w, void *const *op, AT(Place) at)
 #endif
 
 #if A_PART == A_KEYS
-/* What a block has of a tile of queries in shared memory. */
+/* A tile of queries in shared memory, with do and the statistics of its rows. */
 typedef struct {
     A_T *q, *g;
     float *base, *delta, *inv;
@@ -152,7 +153,7 @@ FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int colum
     AT(finish)(&w->dk[0][0][0], A_OUT / 2);
 }
 
-/* The tile of queries number j, of those in the range of each head that shares the keys. */
+/* Goes to tile j of the queries, counted over the tiles begin to end of each head that shares the keys. */
 FN void AT(go_to)(AT(Place) *at, int head, int begin, int end, int j)
 {
     at->h = head + j / (end - begin);
@@ -209,7 +210,7 @@ FN void AT(run)(void *const *op, unsigned char *shared)
 #endif
 
 #if A_PART == A_QUERIES
-/* For the next phase. */
+/* Stores delta and base of the own rows for the next phase. */
 FN void AT(leave)(const AT(Stats) * w, void *const *op, AT(Place) at)
 {
     UNROLL
@@ -235,7 +236,7 @@ FN void AT(tile)(float dq[A_M][A_OUT / 8][4], const AT(Stats) *w, const A_T *q, 
     AT(finish)(&dq[0][0][0], A_OUT / 2);
 }
 
-/* k and, behind it, v. */
+/* Begins to copy a tile of k and, behind it, of v. */
 FN void AT(issue)(A_T *k, void *const *op, AT(Place) at, int tile)
 {
     AT(load)(k, AT(k)(op, at), A_K_ROW, tile * A_OTHER, A_COLS, A_OTHER);
@@ -283,7 +284,7 @@ FN void AT(run)(void *const *op, unsigned char *shared)
 #endif
 
 #if A_PART == A_BIASES
-/* db += of one batch and head */
+/* Adds to db what one batch and head contribute. */
 FN void AT(add)(float db[A_M][A_N][4], void *const *op, unsigned char *shared, AT(Place) at)
 {
     A_T *q = (A_T *)shared, *g = q + A_OWN * A_PITCH, *k = g + A_OWN * A_PITCH, *v = k + A_TILE;
@@ -306,7 +307,7 @@ FN void AT(add)(float db[A_M][A_N][4], void *const *op, unsigned char *shared, A
         db[j / 4 / A_N][j / 4 % A_N][j % 4] += t[j / 4 / A_N][j / 4 % A_N][j % 4];
 }
 
-/* A tile of the bias, over the batches and heads that share it. */
+/* Computes the gradient of a tile of the bias, over the batches and heads that share it. */
 FN void AT(run)(void *const *op, unsigned char *shared)
 {
     const int down = (A_ROWS + A_OWN - 1) / A_OWN, across = (A_COLS + A_OTHER - 1) / A_OTHER;

@@ -1,7 +1,7 @@
-/* attention_forward.h -- o, and of each row the largest score and the inverse of the sum of exponentials, by
- * a running maximum; behind attention_tile.h. */
+/* attention_forward.h -- computes o and, for each row, the largest score and the inverse of the sum of
+ * exponentials, with a running maximum; pasted behind attention_tile.h. */
 typedef struct {
-    float out[A_M][A_OUT / 8][4], top[A_M][2], sum[A_M][2]; /* sum: of this lane's columns */
+    float out[A_M][A_OUT / 8][4], top[A_M][2], sum[A_M][2]; /* sum: over this lane's columns only */
 } AT(Rows);
 
 FN void AT(open)(AT(Rows) *w, void *const *op, AT(Place) at)
@@ -24,7 +24,7 @@ FN float AT(largest)(float x)
     return fmaxf(x, __shfl_xor_sync(A_ALL, x, 2));
 }
 
-/* s becomes weights against the largest score so far; what was made with an earlier one shrinks. */
+/* Replaces s by weights relative to the largest score so far, and rescales sums made with an earlier one. */
 FN void AT(weigh)(AT(Rows) *w, float s[A_M][A_N][4])
 {
     UNROLL
@@ -61,8 +61,8 @@ FN void AT(drop)(float s[A_M][A_N][4], void *const *op, AT(Place) at)
             s[m][j / 4][j % 4] = kept[m] >> j & 1 ? s[m][j / 4][j % 4] : 0;
 }
 
-/* Tiles from begin to before end.  While the products with k run, v is on its way, and the next k while those
- * with v do. */
+/* Walks over tiles [begin, end).  v is copied while the products with k run, and the next k while those with
+ * v do. */
 FN void AT(walk)(AT(Rows) *w, void *const *op, AT(Place) at, const A_T *q, A_T *k, A_T *v, int begin, int end)
 {
     const A_T *k0 = AT(k)(op, at), *v0 = AT(v)(op, at);
@@ -142,7 +142,7 @@ FN void AT(run)(void *const *op, unsigned char *shared)
     const int blocks = (A_ROWS + A_OWN - 1) / A_OWN, block = (int)blockIdx.x;
     A_T *q = (A_T *)shared, *k = q + A_OWN * A_PITCH, *v = k + A_TILE;
     AT(Place) at = {(int)(block / blocks / A_HEADS), (int)(block / blocks % A_HEADS),
-                    (blocks - 1 - block % blocks) * A_OWN, 0}; /* the longest ones first */
+                    (blocks - 1 - block % blocks) * A_OWN, 0}; /* blocks with the most tiles run first */
     AT(Rows) w;
     int begin, end;
     AT(open)(&w, op, at);

@@ -1,28 +1,27 @@
 /* attention_product.h -- products of blocks of attention on a CPU (attention.h), and their factors.
  *
- * c[m][n] (+)= a[m][k] b[k][n], of b in vectors, of a element by element.  Factors are REAL or, where the
- * processor multiplies those as fast (A_PAIRS), pairs of bf16, of two terms that follow each other.  Where it
- * has tiles of them (A_TILED: AMX), products are of 16 rows, 16 columns and 16 pairs at once, and what is
- * left of that in vectors. */
+ * c[m][n] (+)= a[m][k] b[k][n], where b is read in vectors and a element by element.  Factors are REAL or,
+ * where the processor multiplies those fast (A_PAIRS), pairs of bf16, which are two consecutive terms.  Where
+ * it has tiles (A_TILED: AMX), 16 rows, 16 columns and 16 pairs are multiplied at once, others in vectors. */
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
 #ifdef __AVX512F__
 #define A_BYTES 64
-#define A_PANEL 8 /* rows of a product, two vectors each, for which there are registers */
+#define A_PANEL 8 /* rows of a product, two vectors each, that fit the registers */
 #define A_IN_REGISTER(v) (void)0
 #else
 #define A_BYTES 32
 #define A_PANEL 6
-#ifdef __AVX2__ /* and not read from memory for each row */
+#ifdef __AVX2__ /* keeps v in a register: else it would be read from memory for each row */
 #define A_IN_REGISTER(v) __asm__("" : "+x"(v))
 #else
 #define A_IN_REGISTER(v) (void)0
 #endif
 #endif
 #define A_LANES (A_BYTES / (int)sizeof(REAL))
-#define A_WIDE ((A_SIZE + A_LANES - 1) / A_LANES * A_LANES) /* a row behind zeros */
+#define A_WIDE ((A_SIZE + A_LANES - 1) / A_LANES * A_LANES) /* elements of a row padded with zeros */
 #define A_R (A_ROWS <= 32 ? 32 : 64)                        /* rows of a block */
 #define A_C (A_COLS <= 32 ? 32 : 64)                        /* columns of a block */
 #define A_MEMORY_f32 float
@@ -62,8 +61,8 @@
 #define A_BEGIN() tiles_begin()
 #define A_END() tiles_end()
 #define A_SIDE TILE_SIDE
-#define A_STEP A_SIDE        /* a product has a multiple of so many rows */
-#define A_S_ROW A_TERMS(A_C) /* from row to row of scores by columns, and from term to term */
+#define A_STEP A_SIDE        /* the rows of a product are a multiple of this */
+#define A_S_ROW A_TERMS(A_C) /* distance of rows of AT(by_columns), and (A_S_TERM) of terms */
 #define A_S_TERM 1
 #define A_PADDED(n) (((n) + A_SIDE - 1) / A_SIDE * A_SIDE)
 #else
@@ -76,7 +75,7 @@
 #define A_PADDED(n) (n)
 #endif
 #define A_STEPS(n) (((n) + A_STEP - 1) / A_STEP * A_STEP)
-#define A_DEPTH A_PADDED(A_TERMS(A_SIZE)) /* terms of a row of q or k, zeros behind them */
+#define A_DEPTH A_PADDED(A_TERMS(A_SIZE)) /* terms of a row of q or k, padded with zeros */
 
 typedef REAL AT(Vec) __attribute__((vector_size(A_BYTES), aligned(sizeof(REAL)), may_alias));
 
@@ -107,7 +106,7 @@ FN AT(Vec) AT(add_product)(AT(Vec) c, A_F a, AT(Vec) b)
 #endif
 }
 
-/* So many rows and nv vectors of a product, in registers. */
+/* Computes so many rows of nv vectors of a product in registers. */
 FN void AT(panel)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, const A_F *b,
                   int64_t nb, int64_t k, int add, int rows, int nv)
 {
@@ -130,7 +129,7 @@ FN void AT(panel)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, con
             *(AT(Vec) *)(c + x * nc + y * A_LANES) = acc[x][y];
 }
 
-/* m rows of nv vectors. */
+/* Computes m rows of nv vectors of a product. */
 FN void AT(panels)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, const A_F *b,
                    int64_t nb, int64_t m, int64_t k, int add, int nv)
 {
@@ -145,7 +144,7 @@ FN void AT(panels)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, co
         AT(panel)(c + i * nc, nc, a + i * ra, ra, ka, b, nb, k, add, 2, nv);
 }
 
-/* m rows and n columns; m a multiple of 8, n of the lanes. */
+/* Computes m rows and n columns of a product in vectors; m is a multiple of 8, n of A_LANES. */
 FN void AT(in_vectors)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, const A_F *b, int64_t nb,
                        int64_t m, int64_t n, int64_t k, int add)
 {
@@ -156,7 +155,7 @@ FN void AT(in_vectors)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka
 }
 
 #if A_TILED
-/* One or two tiles of rows of all columns. */
+/* Computes one or two tiles of rows, over all columns, of a product. */
 FN void AT(tile_rows)(REAL *c, int64_t nc, const A_F *a, int64_t ra, const A_F *b, int64_t nb, int64_t n,
                       int64_t k, int add, bool two)
 {
@@ -170,13 +169,13 @@ FN void AT(tile_rows)(REAL *c, int64_t nc, const A_F *a, int64_t ra, const A_F *
 }
 #endif
 
-/* c[m][n] = (add ? c : 0) + sum over k of a[m * ra + k * ka] * b[k * nb + n]; m a multiple of A_STEP,
- * n of the lanes. */
+/* c[m][n] = (add ? c : 0) + sum over k of a[m * ra + k * ka] * b[k * nb + n]; m is a multiple of A_STEP,
+ * n of A_LANES. */
 FN void AT(product)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, const A_F *b, int64_t nb,
                     int64_t m, int64_t n, int64_t k, int add)
 {
     int64_t i = 0;
-#if A_TILED /* whose terms follow each other */
+#if A_TILED /* the terms of a are consecutive, ka is 1 */
     const int64_t whole = k / A_SIDE * A_SIDE;
     for (; whole && i + 2 * A_SIDE <= m; i += 2 * A_SIDE)
         AT(tile_rows)(c + i * nc, nc, a + i * ra, ra, b, nb, n, whole, add, true);
@@ -194,7 +193,7 @@ FN void AT(product)(REAL *c, int64_t nc, const A_F *a, int64_t ra, int64_t ka, c
 #if A_PAIRS
 #define A_PAIR(low, high) ((uint32_t)(low) | (uint32_t)(high) << 16)
 
-/* 16 rows of 16 words, transposed. */
+/* Transposes 16 rows of 16 words. */
 FN void AT(transpose)(__m512i x[16])
 {
     __m512i y[16];
@@ -218,10 +217,10 @@ FN void AT(transpose)(__m512i x[16])
     }
 }
 
-/* t[A_DEPTH][A_R] = n rows of x, transposed, zeros behind them. */
+/* t[A_DEPTH][A_R] = n rows of x, transposed and padded with zeros. */
 FN void AT(transposed)(A_F *t, const A_T *x, int64_t stride, int64_t n, REAL factor)
 {
-    (void)factor; /* is of the scores */
+    (void)factor; /* scores are multiplied by it later */
     for (int64_t d = 0; d < A_SIZE; d += 32)
         for (int64_t r = 0; r < A_R; r += 16) {
             const __mmask32 mask = A_SIZE - d >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << (A_SIZE - d)) - 1;
@@ -234,7 +233,8 @@ FN void AT(transposed)(A_F *t, const A_T *x, int64_t stride, int64_t n, REAL fac
         }
 }
 
-/* n rows of x as a block of `whole` rows of pairs: as they lie, or in `room` with zeros around. */
+/* n rows of x as a block of `whole` rows of pairs: in place, or copied to `room` and padded with zeros.
+ * *next: distance of rows. */
 FN const A_F *AT(block)(A_F *room, const A_T *x, int64_t stride, int64_t n, int64_t whole, int64_t *next)
 {
     *next = stride / 2;
@@ -255,7 +255,7 @@ FN const A_F *AT(block)(A_F *room, const A_T *x, int64_t stride, int64_t n, int6
     return room;
 }
 
-/* Likewise, in pairs of rows.  The last row again is behind them, which meets zeros. */
+/* The same in pairs of rows.  The last row is repeated behind the others, where it is multiplied by zeros. */
 FN const A_F *AT(stacked)(A_F *room, const A_T *x, int64_t stride, int64_t n, int64_t whole, int64_t *next)
 {
     *next = A_WIDE;
@@ -270,7 +270,7 @@ FN const A_F *AT(stacked)(A_F *room, const A_T *x, int64_t stride, int64_t n, in
     return room;
 }
 
-/* A vector of rows of column c of s[column][row] and the next, where there is one. */
+/* A vector of rows, in pairs of column c of s[column][row] and the next column, or 0 if there is none. */
 FN __m512i AT(two_columns)(const REAL *s, int64_t c, int64_t columns, int64_t r)
 {
     const REAL *x = s + c * A_R + r;
@@ -283,8 +283,7 @@ FN __m512i AT(two_columns)(const REAL *s, int64_t c, int64_t columns, int64_t r)
 }
 
 #if A_TILED
-/* s[column][row] as rows of pairs of columns, 16 x 16 at once, zeros behind them; of rows: rows, whole
- * vectors. */
+/* s[column][row] as rows of pairs of columns, padded with zeros, 16 x 16 at a time; rows: whole vectors. */
 FN const A_F *AT(by_columns)(A_F *room, const REAL *s, int64_t columns, int64_t rows)
 {
     for (int64_t c = 0; c < columns; c += 2 * A_SIDE)
@@ -299,7 +298,7 @@ FN const A_F *AT(by_columns)(A_F *room, const REAL *s, int64_t columns, int64_t 
     return room;
 }
 #else
-/* s[column][row] in pairs of columns; of rows: rows, whole vectors. */
+/* s[column][row] in pairs of columns; rows: whole vectors. */
 FN const A_F *AT(by_columns)(A_F *room, const REAL *s, int64_t columns, int64_t rows)
 {
     for (int64_t c = 0; c < columns; c += 2)
@@ -321,7 +320,7 @@ FN const A_F *AT(by_rows)(A_F *room, const REAL *s, int64_t columns, int64_t row
     return room;
 }
 #else
-/* t[SIZE][A_R] = factor * (n rows of x, transposed), zeros behind them. */
+/* t[A_SIZE][A_R] = factor * (n rows of x, transposed and padded with zeros). */
 FN void AT(transposed)(REAL *t, const A_T *x, int64_t stride, int64_t n, REAL factor)
 {
     if (n < A_R)
@@ -334,7 +333,8 @@ FN void AT(transposed)(REAL *t, const A_T *x, int64_t stride, int64_t n, REAL fa
     }
 }
 
-/* n rows of x as a block of `whole` rows of A_WIDE: as they lie, or in `room` with zeros around. */
+/* n rows of x as a block of `whole` rows of A_WIDE: in place, or copied to `room` and padded with zeros.
+ * *next: distance of rows. */
 FN const REAL *AT(block)(REAL *room, const A_T *x, int64_t stride, int64_t n, int64_t whole,
                          int64_t *next)
 {
@@ -363,7 +363,7 @@ FN const REAL *AT(by_columns)(REAL *room, const REAL *s, int64_t columns, int64_
 FN const REAL *AT(by_rows)(REAL *room, const REAL *s, int64_t columns, int64_t rows) { return s; }
 #endif
 
-/* x (n rows) += the first rows of a block of products that had no room there. */
+/* Adds the first n rows of a block of products to x, which has no room for the whole block. */
 FN void AT(add_rows)(REAL *x, int64_t stride, const REAL *block, int64_t n)
 {
     for (int64_t r = 0; r < n; r++)
@@ -371,7 +371,7 @@ FN void AT(add_rows)(REAL *x, int64_t stride, const REAL *block, int64_t n)
             x[r * stride + d] += block[r * A_WIDE + d];
 }
 
-/* x (n rows, accumulated) += a [A_C][A_R] times b [A_R][A_WIDE], of so many rows */
+/* Adds a [A_C][A_R] times b [A_R][A_WIDE], summed over so many rows, to the n rows of x. */
 FN void AT(accumulate)(REAL *x, int64_t stride, const A_F *a, const A_F *b, int64_t nb, int64_t n,
                        int64_t rows, REAL *room)
 {

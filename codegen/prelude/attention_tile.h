@@ -3,26 +3,26 @@
  *
  * A block of threads owns A_OWN rows of one side, queries or (A_KEYS) keys, of one batch and head, and walks
  * over the other side in tiles of A_OTHER rows that cp.async brings to shared memory.  A warp works on A_M
- * times 16 of the own rows; scores and what it accumulates lie in its registers as mma has its C (tensor.h):
+ * times 16 of the own rows; scores and sums are in its registers in the layout of mma's C (tensor.h):
  *
  *   x[m][n][i]  own row 16 m + g + 8 (i / 2) of the warp, row or column 8 n + 2 t + i % 2 of the other side
  *
- * where lane = 4 g + t.  Sums of a row need shuffles between four lanes, no memory; scores as the left factor
- * of a second product stay where they are.  In 16 bits products run on tensor cores, in f32 as sums of fmaf
- * in the same layout.  Rows in shared memory are 16 bytes further apart than they are long, against conflicts
- * of banks.  A_WGMMA: four warps multiply together, beside what they do until they finish (wgmma.h); A_M is
- * 1, rows are whole, and tiles lie as its factors do.
+ * where lane = 4 g + t.  Sums of a row need shuffles between four lanes, no memory; scores are the left
+ * factor of a second product without being moved.  In 16 bits products run on tensor cores, in f32 as sums of
+ * fmaf in the same layout.  Rows in shared memory have 16 bytes of padding against bank conflicts.  A_WGMMA:
+ * four warps multiply together and asynchronously, until AT(finish) (wgmma.h); A_M is 1, rows are whole, and
+ * tiles have the layout of its factors.
  *
  * A_PART is the phase: A_FORWARD, or gradients of q (A_QUERIES), of k and v (A_KEYS), of the bias (A_BIASES).
  *
- * A_BYTES of an element of q, k, v, o, do in memory, whose type gradients may have, too; A_D columns: A_SIZE
- * rounded up to 32, zeros behind. A_WHOLE, A_EVEN: rows are of whole 16 bytes, of pairs of elements, and
- * aligned to that. A_PLAIN: exp(scale q k - top) is one fmaf and ex2, as nothing else makes the scores; top
- * is in units of the products until the end.  Deterministic: each result is written by one thread, in a fixed
- * order of sums. */
+ * A_BYTES: size in memory of an element of q, k, v, o and do; gradients may have their type, too.  A_D:
+ * columns, A_SIZE rounded up to a multiple of 32 (64 for more than 128), padded with zeros.  A_WHOLE, A_EVEN:
+ * rows consist of whole 16 bytes, of pairs of elements, and are aligned to them.  A_PLAIN: exp(scale q k -
+ * top) is one fmaf and ex2, as scores are nothing but scaled products; top is in units of the products until
+ * the end.  Deterministic: each result is written by one thread, in a fixed order of sums. */
 #define A_LIMITED (A_RIGHT < A_COLS - 1 || A_LEFT < A_ROWS - 1)
-/* Scores may be masked by a number; only -inf is sure to leave no weight.  One above -1e30 counts in every
- * row, a lower one in those whose scores are all as low. */
+/* Masked scores become A_FILL, and only -inf is sure to leave no weight.  A fill above -1e30 counts in every
+ * row (A_COUNTS), a lower one only in rows whose scores are all as low (A_LOW). */
 #define A_FILLS ((A_MASK || A_LIMITED) && A_FILL > -INF_)
 #define A_COUNTS (A_FILLS && A_FILL > R(-1e30))
 #define A_LOW (A_LIMITED && A_FILLS && !A_COUNTS)
@@ -31,10 +31,10 @@
 #define A_M (A_OWN / A_WARPS / 16)
 #define A_N (A_OTHER / 8)
 #define A_PITCH (A_WGMMA ? A_D : A_D + 16 / A_BYTES)
-#define A_ALIGN (A_WGMMA ? 1024 : 16) /* of tiles */
+#define A_ALIGN (A_WGMMA ? 1024 : 16) /* alignment of tiles, bytes */
 #define A_TILE (A_OTHER * A_PITCH)
 #define A_OUT (A_D / A_SPLIT) /* columns of the result that a block makes */
-#define A_CHUNKS (A_D * A_BYTES % 128 == 0 ? 8 : 4) /* of 16 bytes, that threads of one row copy at a time */
+#define A_CHUNKS (A_D * A_BYTES % 128 == 0 ? 8 : 4) /* threads that copy a row together, 16 bytes each */
 #define A_MEMORY_f32 float
 #define A_MEMORY_bf16 uint16_t
 #define A_MEMORY_f16 uint16_t
@@ -44,7 +44,7 @@
 #define A_LANE ((int)threadIdx.x & 31)
 #define A_WARP ((int)threadIdx.x >> 5)
 #define A_ALL 0xffffffffu
-#define A_UNIT (A_SCALE * 1.4426950408889634f) /* of A_PLAIN's exponents of 2 */
+#define A_UNIT (A_SCALE * 1.4426950408889634f) /* factor from products to A_PLAIN's exponents of 2 */
 
 /* ---- operands ----------------------------------------------------------------------------------- */
 
@@ -63,7 +63,7 @@
 #define A_OP_DQ ((A_G *)op[10] + A_Q_FIRST)
 #define A_OP_DK ((A_G *)op[A_PACKED ? 10 : 11] + A_K_FIRST)
 #define A_OP_DV ((A_G *)op[A_PACKED ? 10 : 12] + A_V_FIRST)
-/* Of each row: do o, and what its scores are compared with (AT(base)). */
+/* Workspace with two numbers per row: do o, and AT(base), which is subtracted from its scores. */
 #define A_LINES (A_BATCH * A_HEADS * A_ROWS)
 #define A_OP_DELTA ((float *)op[A_PACKED ? 11 : 13])
 #define A_OP_BASE (A_OP_DELTA + A_LINES)
@@ -85,17 +85,17 @@ FN const A_T *AT(v)(void *const *op, AT(Place) at)
 }
 FN int64_t AT(o)(AT(Place) at) { return at.b * A_O_BATCH + at.h * A_O_HEAD; }
 
-/* Own row of x[m][.][i] in the block; row or column of x[.][n][i] of the other side in the tile. */
+/* AT(mine): own row of x[m][.][i] in the block.  AT(theirs): row or column of x[.][n][i] in the tile. */
 FN int AT(mine)(int m, int i) { return (A_WARP * A_M + m) * 16 + A_LANE / 4 + 8 * (i >> 1); }
 FN int AT(theirs)(int n, int i) { return 8 * n + A_LANE % 4 * 2 + (i & 1); }
 
-/* Where elements c, a multiple of 8, and on of row r lie in a tile of n rows. */
+/* Position in a tile of n rows of the elements of row r from c on, a multiple of 8. */
 FN int AT(cell)(int n, int r, int c)
 {
     return A_WGMMA ? c / 64 * 64 * n + r * 64 + ((c ^ r * 8) & 56) : r * A_PITCH + c;
 }
 
-/* n of `rows` rows of x, from `first` on, to shared memory; zeros for those that there are not. */
+/* Copies n rows of x from `first` on to shared memory; those from `rows` on are zeros. */
 FN void AT(load)(A_T *to, const A_T *x, int64_t stride, int first, int rows, int n)
 {
 #if A_WHOLE
@@ -120,7 +120,7 @@ FN void AT(load)(A_T *to, const A_T *x, int64_t stride, int first, int rows, int
 #endif
 }
 
-/* What was copied is there for products as well, behind the next barrier. */
+/* Makes the copies visible to products (of warpgroups as well) behind the next barrier. */
 FN void AT(publish)(void)
 {
 #if A_WGMMA
@@ -139,7 +139,8 @@ FN void AT(clear)(float *x, int n)
 
 #if A_WGMMA
 #define A_BY(how, n) CAT(CAT(how, A_TYPE), CAT(_n, n))
-/* In units of descriptors: 16 columns further in a tile of so many rows; a warpgroup's own rows. */
+/* In units of descriptors: distance of column k, a multiple of 16, in a tile of so many rows; distance of a
+ * warpgroup's own rows. */
 #define A_STEP(k, rows) (uint64_t)(((k) / 64 * (rows) * 128 + (k) % 64 * 2) / 16)
 #define A_OWN_STEP (uint64_t)(__shfl_sync(A_ALL, A_WARP / 4, 0) * 64 * 128 / 16)
 
@@ -172,7 +173,7 @@ FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *
     wgmma_commit();
 }
 
-/* All products are done, x of n elements among them. */
+/* Waits until all products are done; x: n elements of their results. */
 FN void AT(finish)(float *x, int n)
 {
     wgmma_wait(0);
@@ -251,7 +252,8 @@ FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
     }
 }
 
-/* s of other row x: lanes 4 g to 4 g + 3 have the row's, and all of them need it. */
+/* x += s times A_OUT columns of the other side.  Lanes 4 g to 4 g + 3 each have a part of a row of s, and all
+ * of them need the whole row. */
 FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *other)
 {
     const A_T *b0 = other + A_LANE % 4 * 2;
@@ -281,7 +283,7 @@ FN void AT(finish)(float *x, int n) { (void)x, (void)n; }
 
 /* ---- scores ------------------------------------------------------------------------------------- */
 
-/* Row and column of x[0][0][0], and how far, a constant, that of x[m][n][i] is from them. */
+/* Row and column of x[0][0][0]; A_DOWN and A_ACROSS are the constant distances of x[m][n][i] from it. */
 FN int AT(row)(AT(Place) at)
 {
     return A_PART == A_KEYS ? at.other + AT(theirs)(0, 0) : at.own + AT(mine)(0, 0);
@@ -301,8 +303,8 @@ FN int AT(edge)(AT(Place) at)
     return (A_LIMITED && (c + nc - 1 > r + A_RIGHT || c < r + nr - 1 - A_LEFT)) || c + nc > A_COLS;
 }
 
-/* s, products of q and k, becomes scores (A_PLAIN: but for their factor).  slope: their derivative by scale
- * times the products, where that is not 1.  Bit 4 n + i of hidden[m]: the score is masked. */
+/* Turns the products of q and k in s into scores (A_PLAIN: without their factor).  slope: the derivative of
+ * the scores by scale times the products, if it is not 1.  Bit 4 n + i of hidden[m]: the score is masked. */
 FN void AT(score)(float s[A_M][A_N][4], float slope[A_M][A_N][4], uint32_t hidden[A_M], void *const *op,
                   AT(Place) at)
 {
@@ -342,7 +344,7 @@ FN void AT(score)(float s[A_M][A_N][4], float slope[A_M][A_N][4], uint32_t hidde
     }
 }
 
-/* e to the score, of a row whose largest is `base`, or whatever else it is compared with. */
+/* exp(score - base); base is the largest score of the row so far, or AT(base) in the backward phases. */
 FN float AT(power)(float score, float base)
 {
 #if A_PLAIN
@@ -354,7 +356,7 @@ FN float AT(power)(float score, float base)
 #endif
 }
 
-/* The tiles of the other side that have something to do with the own rows. */
+/* The range of tiles of the other side that the own rows see, or that see them. */
 FN void AT(range)(int own, int *begin, int *end)
 {
     const int left = A_PART == A_KEYS ? A_RIGHT : A_LEFT, right = A_PART == A_KEYS ? A_LEFT : A_RIGHT;
@@ -371,7 +373,7 @@ FN void AT(range)(int own, int *begin, int *end)
 /* ---- dropout ------------------------------------------------------------------------------------ */
 
 #if A_DROPOUT
-/* Bits e of four elements, from `index` (a multiple of 4) on, that are kept. */
+/* Bit e: is element index + e, of four, kept?  index is a multiple of 4. */
 FN uint32_t AT(draw)(const int64_t *rng, int64_t key, int64_t index)
 {
     const PhiloxWords w = philox_draw(rng[0], key, rng[1], index >> 2);
@@ -379,8 +381,9 @@ FN uint32_t AT(draw)(const int64_t *rng, int64_t key, int64_t index)
            (uint32_t)(w.w2 >> 8 >= A_DROPPED) << 2 | (uint32_t)(w.w3 >> 8 >= A_DROPPED) << 3;
 }
 
-/* Bit 4 n + i: is x[m][n][i] kept?  A draw is of four columns.  Of two lanes with the same four one draws for
- * row g, one for g + 8; with A_KEYS four lanes have one of the columns each, and draw for one i each. */
+/* Bit 4 n + i: is x[m][n][i] kept?  A draw serves four columns.  Of two lanes that share the four columns,
+ * one draws for row g and one for row g + 8; with A_KEYS each of four lanes has one of the columns, and draws
+ * for one i. */
 FN uint32_t AT(kept_of)(const int64_t *rng, int64_t key, AT(Place) at, int m)
 {
     uint32_t kept = 0;
@@ -428,7 +431,7 @@ FN void AT(kept)(uint32_t kept[A_M], void *const *op, AT(Place) at)
 
 /* ---- results ------------------------------------------------------------------------------------ */
 
-/* Two neighbours of a row, of which the second one may be behind its end. */
+/* Stores two neighbours of a row, of which the second one may be behind the row's end. */
 FN void AT(put_f32)(float *x, int64_t at, int c, float v0, float v1)
 {
     ALIGNED_16 const float v[2] = {v0, v1};

@@ -17,8 +17,8 @@ FN double double_of_bits(uint64_t u) { union { uint64_t u; double f; } x = {u}; 
 #define BY_TYPE(name, x, y)                                                                  \
     _Generic((x) + (y), float: name##float, double: name##double, default: name##int)(x, y)
 
-/* c ? x : y of numbers that are both at hand, without a branch: GCC joins branches on one value (relu, then
- * its gradient), and where they end up around loads it has no vectors, or wrong ones (its bug 114375). */
+/* c ? x : y of numbers that are both computed, without a branch: GCC joins branches on one value (relu, then
+ * its gradient), and if they end up around loads it does not vectorise, or wrongly (its bug 114375). */
 FN float pick_float(int c, float x, float y)
 {
     const uint32_t mask = -(uint32_t)(c != 0);
@@ -36,7 +36,7 @@ FN int64_t pick_int(int c, int64_t x, int64_t y) { return c ? x : y; }
 #define INT_OF(x)                                                                            \
     _Generic((x), float: int_of_float, double: int_of_double, default: int_of_int)(x)
 
-/* a[0] becomes the sum (maximum, ...) of n <= 64 lanes, n a power of two: a fixed tree. */
+/* Sets a[0] to the sum (maximum, ...) of n <= 64 lanes, n a power of two, by a fixed tree. */
 #define TREE_STEP(op, a, n, h)                                                               \
     for (int l_ = 0; l_ < (h) && (h) < (n); l_++)                                            \
         (a)[l_] = op((a)[l_], (a)[l_ + (h)])
@@ -50,6 +50,6 @@ FN int64_t pick_int(int c, int64_t x, int64_t y) { return c ? x : y; }
 #define ADD(x, y) ((x) + (y))
 #define MUL(x, y) ((x) * (y))
 
-/* Lanes of a text that GPUs run with a thread each. */
+/* A loop over the lanes of a text for which GPUs have a thread each. */
 #define EACH_LANE(l) for (int64_t l = 0; l < 32; l++)
 #define JOIN_LANES(bits) (bits)

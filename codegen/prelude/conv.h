@@ -1,17 +1,18 @@
-/* conv.h -- the window of a convolution and what its places and taps read, for CUDA.
+/* conv.h -- the window of a convolution and the positions that its places and taps read, for CUDA.
  *
- * Pasted once per kernel behind the parameters of its window (ir/ops/conv.c) and CONV_KIND: 0 forward,
- * 1 gradient of the data, 2 of the weights.  Data are channels-last: a place has its channels side by side,
- * and places are those of all images, one behind the other.  Gradients of data where the stride is s: places
- * of one residue modulo s meet the same taps, so they are made residue by residue, as if the stride was 1.
- * Terms are taps of channels: first the channels of a tap, then the next tap. */
+ * Pasted once per kernel behind the parameters of its window (ir/ops/conv.c) and CONV_KIND: 0 forward, 1
+ * gradient of the data, 2 of the weights.  Data are channels-last: a place has its channels side by side, and
+ * the places of all images follow one another.  For gradients of data with stride s, places of one residue
+ * modulo s meet the same taps, so they are made residue by residue, as if the stride was 1.  Terms are pairs
+ * of a tap and a channel: first the channels of a tap, then those of the next tap. */
 
 #ifndef CONV_TYPES
 #define CONV_TYPES
 typedef struct {
     int in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
 } ConvWindow;
-/* Taps that places of a residue meet: how many and the first, by dimension, and where that reads. */
+/* The taps that places of a residue meet: per dimension their number, the first one, and the position that it
+ * reads; count: their number in all. */
 typedef struct {
     int n[3], first[3], at[3], count;
 } ConvTaps;
@@ -25,17 +26,17 @@ typedef struct __attribute__((aligned(16))) {
 #define CONV_DATA (CONV_KIND == 1)
 #define CONV_TAPS ((int)(P6 * P7 * P8))
 #define CONV_GROUPS ((int)(P18 / P20))
-/* What is gathered: places of an image, channels of a group, and of all. */
+/* The tensor that is gathered: places of an image, channels of a group, channels of all groups. */
 #define CONV_PLANE ((int)(CONV_DATA ? P3 * P4 * P5 : P0 * P1 * P2))
 #define CONV_CHANNELS ((int)(CONV_DATA ? P21 : P20))
 #define CONV_LINE (CONV_GROUPS * CONV_CHANNELS)
-/* What is made. */
+/* The tensor that is made: places of an image, residues, tiles of rows, rows of all tiles. */
 #define CONV_OUT_PLANE ((int)(CONV_DATA ? P0 * P1 * P2 : P3 * P4 * P5))
 #define CONV_RESIDUES ((int)(CONV_DATA ? P9 * P10 * P11 : 1))
 #define CONV_ROW_TILES ((CONV_ROWS + CONV_TM - 1) / CONV_TM)
 #define CONV_ALL_ROWS (CONV_ROW_TILES * CONV_TM)
 
-/* A place, or how far from it a tap reads: by dimension, and in elements. */
+/* The position that a place reads, or the distance from it of a tap: by dimension, and in elements. */
 typedef struct {
     int at[3];
     CONV_INDEX offset;
@@ -66,7 +67,7 @@ FN ConvTaps AT(taps)(int residue)
     return t;
 }
 
-/* Of the taps by dimension, one is so many places behind the last. */
+/* Along dimension d, the distance in places from the position of one tap to that of the next. */
 FN int AT(advance)(int d)
 {
     const ConvWindow w = CONV_WINDOW;
@@ -81,7 +82,7 @@ FN int AT(offset)(const int *at)
     return (at[0] * h + at[1]) * x + at[2];
 }
 
-/* A tap of those that places meet. */
+/* Distance of one of the taps that places meet; not inside: there is no such tap. */
 FN AT(Place) AT(tap)(const ConvTaps *t, int tap)
 {
     AT(Place) p;
@@ -93,7 +94,7 @@ FN AT(Place) AT(tap)(const ConvTaps *t, int tap)
     return p;
 }
 
-/* Places of a residue along a dimension, of one image, and of all. */
+/* The number of places of a residue: along a dimension, in one image, in all images. */
 FN int AT(extent)(int d)
 {
     const ConvWindow w = CONV_WINDOW;
@@ -102,7 +103,7 @@ FN int AT(extent)(int d)
 FN int AT(places)(void) { return AT(extent)(0) * AT(extent)(1) * AT(extent)(2); }
 FN int AT(all_places)(void) { return AT(places)() * (int)P22; }
 
-/* Where the first tap of a place reads. */
+/* The position from which the taps of place i are counted; not inside: i is not before `end`. */
 FN AT(Place) AT(place)(int i, int end)
 {
     const ConvWindow w = CONV_WINDOW;
@@ -119,7 +120,7 @@ FN AT(Place) AT(place)(int i, int end)
     return p;
 }
 
-/* Does the tap see data there? */
+/* Does the tap read inside the data at this place, rather than padding? */
 FN bool AT(sees)(const AT(Place) * p, const AT(Place) * tap)
 {
     const ConvWindow w = CONV_WINDOW;

@@ -1,23 +1,23 @@
 /* conv_direct.h -- convolutions of few channels a group (depthwise) for CUDA.
  *
- * Pasted behind conv.h.  A thread has CONV_COPY channels, or pairs of them, of CONV_STRIP places that follow
- * one another along the last dimension: for CONV_ROW_TAPS taps of a row of the window it reads what they meet
- * once.  CONV_LANES threads have a slice of the channels, and the others of a block other strips.  Weights: a
- * block has a slice and a part of the strips; a second phase adds the parts in order. */
+ * Pasted behind conv.h.  A thread has CONV_COPY channels, or pairs of them, of CONV_STRIP consecutive places
+ * along the last dimension: for CONV_ROW_TAPS taps of a row of the window it reads the columns that they meet
+ * once.  CONV_LANES threads share a strip and have a slice of the channels; the other threads of a block have
+ * other strips.  Weights: a block has a slice and a part of the strips; a second phase adds the parts. */
 
-#define CONV_ALL ((int)(CONV_DATA ? P19 : P18)) /* channels of what is read */
+#define CONV_ALL ((int)(CONV_DATA ? P19 : P18)) /* channels of the tensor that is read */
 #define CONV_MADE ((int)(CONV_DATA ? P18 : P19))
 #define CONV_PAIRS ((int)(P19 * P20))
 #define CONV_SLICE (CONV_LANES * CONV_COPY) /* channels, or pairs of them */
 #define CONV_SLICES ((CONV_MADE + CONV_SLICE - 1) / CONV_SLICE)
 #define CONV_SIDE_BY_SIDE (256 / CONV_LANES) /* strips of a block at a time */
-/* The last dimension of what is made, or of the result's gradient, and of what is read. */
+/* Extent of the last dimension: of what is made, or of the result's gradient; of what is read. */
 #define CONV_WIDTH ((int)(CONV_DATA ? P2 : P5))
 #define CONV_FROM ((int)(CONV_DATA ? P5 : P2))
 #define CONV_STRIPS ((CONV_WIDTH + CONV_STRIP - 1) / CONV_STRIP)
 #define CONV_ALL_STRIPS ((int)P22 * (CONV_OUT_PLANE / CONV_WIDTH) * CONV_STRIPS)
 #define CONV_ROW_CHUNKS (((int)P8 + CONV_ROW_TAPS - 1) / CONV_ROW_TAPS)
-/* Columns that a strip meets, from the first: data's from the last, so that taps are in order. */
+/* The columns that a strip meets, from the first one on; for data from the last: so taps are in order. */
 #define CONV_BEFORE ((CONV_ROW_TAPS - 1) * (int)P17 - (int)P14)
 #define CONV_LOWEST (CONV_DATA ? -((CONV_BEFORE + (int)P11 - 1) / (int)P11) : 0)
 #define CONV_HIGHEST                                                                         \
@@ -30,7 +30,7 @@ typedef struct __attribute__((aligned(sizeof(CONV_T) * CONV_COPY))) {
 } AT(Channels);
 
 typedef struct {
-    int image, z, y, x; /* of its first place */
+    int image, z, y, x; /* position of its first place */
 } AT(Strip);
 
 FN AT(Strip) AT(strip)(int i)
@@ -40,7 +40,7 @@ FN AT(Strip) AT(strip)(int i)
     return s;
 }
 
-/* Where a tap of place `at` reads along dimension d; -1: nothing. */
+/* The position that tap k of place `at` reads along dimension d; negative: none. */
 FN int AT(read)(int at, int d, int k)
 {
     const ConvWindow w = CONV_WINDOW;
@@ -52,7 +52,7 @@ FN int AT(read)(int at, int d, int k)
     return at >= 0 && at % w.stride[d] == 0 && at / w.stride[d] < w.out[d] ? at / w.stride[d] : -1;
 }
 
-/* The line that row k of the window reads there, of all images; -1: none. */
+/* The line, counted over all images, that row k of the window reads for the strip; -1: none. */
 FN int AT(line)(const AT(Strip) * s, int k)
 {
     int z = AT(read)(s->z, 0, k / (int)P7), y = AT(read)(s->y, 1, k % (int)P7);
@@ -60,7 +60,7 @@ FN int AT(line)(const AT(Strip) * s, int k)
     return z < 0 || y < 0 ? -1 : (s->image * d + z) * h + y;
 }
 
-/* The column of the line that is i-th, where the strip begins at x and its taps at `first`; -1: none. */
+/* The i-th column that a strip meets, if it begins at x and its taps at `first`; negative: none. */
 FN int AT(column)(int x, int i, int first)
 {
     int at = CONV_DATA ? x / (int)P11 + CONV_HIGHEST - i - first * (int)P17 / (int)P11
@@ -68,14 +68,14 @@ FN int AT(column)(int x, int i, int first)
     return at < CONV_FROM ? at : -1;
 }
 
-/* Are all columns of a strip there?  Then its loads need not wait for each other. */
+/* Do all columns and places of a strip exist?  Then its loads need not wait for each other. */
 FN bool AT(inside)(int x, int first)
 {
     int a = AT(column)(x, 0, first), b = AT(column)(x, CONV_COLUMNS - 1, first);
     return a >= 0 && b >= 0 && x + CONV_STRIP <= CONV_WIDTH;
 }
 
-/* The tap, from the first, with which place j of the strip meets the i-th column; -1: none. */
+/* The tap, counted from the first, by which place j of the strip reads the i-th column; -1: none. */
 FN int AT(met)(int i, int j)
 {
     int n = CONV_DATA ? j + (int)P14 - (CONV_HIGHEST - i) * (int)P11 : i - j * (int)P11;
@@ -93,7 +93,7 @@ FN bool AT(meets)(int i)
 #if CONV_KIND == 2
 #define CONV_PAIR_SLICES ((CONV_PAIRS + CONV_SLICE - 1) / CONV_SLICE)
 
-/* What a strip adds to the taps from `first` on of a row of the window. */
+/* Adds what a strip contributes to the taps from `first` on of a row of the window. */
 FN void AT(sum_strip)(const CONV_T *__restrict__ from, const CONV_T *__restrict__ made, int x, int first,
                       bool whole, float acc[CONV_ROW_TAPS][CONV_COPY])
 {
@@ -120,8 +120,7 @@ FN void AT(sum_strip)(const CONV_T *__restrict__ from, const CONV_T *__restrict_
     }
 }
 
-/* The sums of the taps from `first` on of row k of one pair, or CONV_COPY of them, over the strips that are
- * this thread's. */
+/* Sums the taps from `first` on of row k, for CONV_COPY pairs of channels, over this thread's strips. */
 FN void AT(sums)(const CONV_T *__restrict__ x, const CONV_T *__restrict__ dy, int pair, int at, int end,
                  int k, int first, float acc[CONV_ROW_TAPS][CONV_COPY])
 {
@@ -187,7 +186,7 @@ FN void AT(sum)(const float *__restrict__ part, CONV_Y *dw)
     }
 }
 #else
-/* This slice's weights: by tap, channel of the group and channel that is made. */
+/* Loads a slice's weights to shared memory, ordered by tap, channel of the group and channel that is made. */
 FN void AT(weights)(float *to, const CONV_T *__restrict__ w, int first)
 {
     for (int i = (int)threadIdx.x; i < CONV_TAPS * CONV_CHANNELS * CONV_SLICE; i += 256) {
@@ -199,7 +198,7 @@ FN void AT(weights)(float *to, const CONV_T *__restrict__ w, int first)
     __syncthreads();
 }
 
-/* What the taps from `first` on of row k of the window add to a strip. */
+/* Adds to a strip what the taps from `first` on of row k of the window contribute. */
 FN void AT(row)(const CONV_T *__restrict__ from, const float *taps, int made, int x, int k, int first,
                 bool whole, float acc[CONV_STRIP][CONV_COPY])
 {

@@ -8,24 +8,25 @@
  *   data        input channels     input places              taps of output channels
  *   weights     output channels    taps of input channels    output places
  *
- * What is read lies channels-last, so that CONV_COPY channels of a place (of the result's gradient
- * CONV_COPY_ROWS) are one asynchronous copy to shared memory, with zeros where a tap sees no data.  Tiles are
- * copied CONV_STAGES - 1 steps ahead.  Their lines are rows and columns with terms side by side; for weights
- * places with channels side by side.  For forward and data a phase before lays out the weights as tiles read
- * them, with zeros where rows or terms are none.  CONV_WGMMA: four warps multiply together (wgmma.h), each of
- * the two warpgroups 64 of 128 rows, or half of the columns where there are 64, and tiles lie as its factors.
+ * Tensors are channels-last, so that CONV_COPY channels of a place (CONV_COPY_ROWS of the result's gradient)
+ * are one asynchronous copy to shared memory, with zeros where a tap reads padding.  Tiles are copied
+ * CONV_STAGES - 1 steps ahead.  Their lines are rows and columns with terms side by side; for weights they
+ * are places with channels side by side.  For forward and data an earlier phase lays out the weights as tiles
+ * read them, padded with zeros.  CONV_WGMMA: four warps multiply together (wgmma.h), each of the two
+ * warpgroups 64 of 128 rows, or half of the columns if there are 64 rows, and tiles have the layout of its
+ * factors.
  *
- * Weights: blocks share the places; each adds what it has every CONV_FLUSH places to partial results
+ * Weights: blocks share the places; each adds its sums every CONV_FLUSH places to partial results
  * of its own in f32, which a second phase adds in order. */
 
-/* Of a tile. */
+/* Sizes of a tile. */
 #define CONV_SIZE ((int)sizeof(CONV_T))
-#define CONV_CHUNK16 (16 / CONV_SIZE) /* elements of 16 bytes */
-#define CONV_LINE_BYTES (CONV_WGMMA ? 128 : 64) /* of terms */
+#define CONV_CHUNK16 (16 / CONV_SIZE) /* elements in 16 bytes */
+#define CONV_LINE_BYTES (CONV_WGMMA ? 128 : 64) /* bytes of a line of terms */
 #define CONV_LINE_CHUNKS (CONV_LINE_BYTES / 16)
 #define CONV_TK (CONV_LINE_BYTES / CONV_SIZE)
 #define CONV_ACC (CONV_TM * CONV_TN / 256)
-#define CONV_PADDED (CONV_KIND == 2 && !CONV_HALF ? 4 : 0) /* elements behind a line */
+#define CONV_PADDED (CONV_KIND == 2 && !CONV_HALF ? 4 : 0) /* elements of padding behind a line */
 #define CONV_LINE_M (CONV_TM + CONV_PADDED)
 #define CONV_LINE_N (CONV_TN + CONV_PADDED)
 #define CONV_BYTES_M (CONV_LINE_M * CONV_LINE_BYTES)
@@ -33,7 +34,7 @@
 
 /* ---- tiles in shared memory ------------------------------------------------------------------ */
 
-/* n elements to shared memory, or zeros. */
+/* Copies n elements to shared memory if `is`, else zeros; some: any valid address. */
 FN void AT(copy)(unsigned char *to, const CONV_T *from, bool is, const CONV_T *some, int n)
 {
     int bytes = is ? n * CONV_SIZE : 0;
@@ -48,8 +49,8 @@ FN void AT(copy)(unsigned char *to, const CONV_T *from, bool is, const CONV_T *s
         *(CONV_T *)to = is ? *from : 0;
 }
 
-/* Lines of 16-byte chunks, exchanged so that neither 8 lines' equal chunks nor a line's meet in a bank.  Of
- * warpgroups: panels of 8 chunks of all lines, one behind the other. */
+/* Byte position of a 16-byte chunk of a line.  Chunks are permuted so that neither the equal chunks of 8
+ * lines nor the chunks of a line share a bank.  For warpgroups: panels of 8 chunks of all lines. */
 FN int AT(chunk_at)(int line, int chunk, int chunks)
 {
     int g = chunks < 8 ? chunks : 8;
@@ -58,7 +59,7 @@ FN int AT(chunk_at)(int line, int chunk, int chunks)
     return (line * chunks + chunk / g * g + (chunk % g ^ line / (8 / g) % g)) * 16;
 }
 
-/* Element of a line: of terms, or of `length` channels. */
+/* Byte position of element e of a line of `length` terms or channels. */
 FN int AT(element_at)(int line, int e, int length)
 {
     if (CONV_PADDED)
@@ -66,11 +67,11 @@ FN int AT(element_at)(int line, int e, int length)
     return AT(chunk_at)(line, e / CONV_CHUNK16, length / CONV_CHUNK16) + e % CONV_CHUNK16 * CONV_SIZE;
 }
 
-/* Accumulator e of a thread: its row and column in the tile. */
+/* AT(row) and AT(column): row and column in the tile of accumulator e of a thread. */
 #define CONV_WARPS_M (CONV_WGMMA ? CONV_TM / 16 : CONV_TM < 64 ? 1 : 2)
-#define CONV_WM (CONV_TM / CONV_WARPS_M) /* of a warp */
+#define CONV_WM (CONV_TM / CONV_WARPS_M) /* rows of a warp */
 #define CONV_WN (CONV_TN * CONV_WARPS_M / 8)
-#define CONV_RM (CONV_TM / 16) /* of a thread */
+#define CONV_RM (CONV_TM / 16) /* rows of a thread */
 #define CONV_RN (CONV_TN / 16)
 #define CONV_SIDE_M (CONV_RM < 4 ? CONV_RM : 4)
 #define CONV_WARP ((int)threadIdx.x / 32)
@@ -96,7 +97,7 @@ FN int AT(column)(int e, int thread)
 }
 
 #if CONV_WGMMA
-/* In units of descriptors: 16 terms further, 64 rows or columns further. */
+/* In units of descriptors: distance of the next 16 terms, of the next 64 rows or columns. */
 #define CONV_NEXT ((CONV_KIND == 2 ? 16 * 128 : 32) / 16)
 #define CONV_PANEL (64 * 128 / 16)
 
@@ -149,7 +150,7 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
     }
 }
 #elif CONV_KIND == 2
-/* Lines are places. */
+/* Here the lines of tiles are places. */
 FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     const float *m = (const float *)tile + threadIdx.x / 16 * CONV_SIDE_M;
@@ -170,12 +171,12 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
     }
 }
 #else
-/* Lines have the terms of a row or column. */
+/* Here a line of a tile has the terms of a row or column. */
 FN void AT(multiply)(const unsigned char *tile, float *acc)
 {
     int row = (int)threadIdx.x / 16, column = (int)threadIdx.x % 16;
     ROLLED
-    for (int k = 0; k < 4; k++) { /* likewise */
+    for (int k = 0; k < 4; k++) { /* unrolled it would not fit the registers */
         ConvQuad b[CONV_RN];
         UNROLL
         for (int j = 0; j < CONV_RN; j++)
@@ -192,7 +193,7 @@ FN void AT(multiply)(const unsigned char *tile, float *acc)
 }
 #endif
 
-/* The next step's copies are there for all threads, and its products. */
+/* Waits until the next step's copies are visible to all threads, and to products of warpgroups. */
 FN void AT(arrive)(void)
 {
     copy_wait(CONV_STAGES - 2);
@@ -208,13 +209,13 @@ FN void AT(arrive)(void)
 #define CONV_COLUMNS (CONV_TAPS * CONV_CHANNELS)
 #undef CONV_COLUMN_TILES
 #define CONV_COLUMN_TILES ((CONV_COLUMNS + CONV_TN - 1) / CONV_TN)
-/* Copies of a line, and lines at a time. */
+/* Copies per line, and lines that are copied at a time. */
 #define CONV_PARTS_M (CONV_TM / CONV_COPY_ROWS)
 #define CONV_PARTS_N (CONV_TN / CONV_COPY)
 #define CONV_STEP_M (256 / CONV_PARTS_M)
 #define CONV_STEP_N (256 / CONV_PARTS_N)
 
-/* Of the result's gradient, places from `place` on and rows from `row` on. */
+/* Copies a tile of the result's gradient: places from `place` on, rows from `row` on. */
 FN void AT(copy_rows)(unsigned char *tile, const CONV_T *dy, int place, int end, int row)
 {
     int in = (int)threadIdx.x % CONV_PARTS_M * CONV_COPY_ROWS, line = (int)threadIdx.x / CONV_PARTS_M;
@@ -228,7 +229,7 @@ FN void AT(copy_rows)(unsigned char *tile, const CONV_T *dy, int place, int end,
     }
 }
 
-/* Of the data, what a tap sees from there. */
+/* Copies a tile of the data: what this thread's tap reads for places from `place` on. */
 FN void AT(copy_columns)(unsigned char *tile, const CONV_T *x, int place, int end, const AT(Place) * tap)
 {
     int in = (int)threadIdx.x % CONV_PARTS_N * CONV_COPY, line = (int)threadIdx.x / CONV_PARTS_N;
@@ -240,7 +241,8 @@ FN void AT(copy_columns)(unsigned char *tile, const CONV_T *x, int place, int en
     }
 }
 
-/* To the partial results, as threads have them, four at a time; the first time nothing is there. */
+/* Adds a thread's accumulators to its partial results, four at a time, and clears them; first: there are no
+ * partial results yet. */
 FN void AT(flush)(float *part, float *acc, bool first)
 {
     UNROLL
@@ -294,7 +296,7 @@ FN void AT(partial)(const CONV_T *x, const CONV_T *dy, float *part, unsigned cha
     copy_wait(0);
 }
 
-/* Partial results added in order, to where the graph has them. */
+/* Adds the partial results in order, and stores the sums in the graph's layout of weights. */
 FN void AT(sum)(const float *__restrict__ part, CONV_Y *dw)
 {
     int tiles = CONV_ROW_TILES * CONV_COLUMN_TILES * CONV_GROUPS, n = tiles * (CONV_ACC / 4 * 256);
@@ -324,7 +326,7 @@ FN void AT(sum)(const float *__restrict__ part, CONV_Y *dw)
 #undef CONV_COLUMN_TILES
 #define CONV_COLUMN_TILES ((AT(all_places)() + CONV_TN - 1) / CONV_TN)
 
-/* Where the weights have this term of a row; -1: nowhere. */
+/* Index in the weights of a term of a row; -1: there is none. */
 FN int64_t AT(weight_at)(const ConvTaps *t, int group, int row, int term)
 {
     const ConvWindow win = CONV_WINDOW;
@@ -340,7 +342,7 @@ FN int64_t AT(weight_at)(const ConvTaps *t, int group, int row, int term)
     return ((at * win.kernel[0] + k0) * win.kernel[1] + k1) * win.kernel[2] + k2;
 }
 
-/* Rows of terms, for each residue and group. */
+/* Lays out the weights as rows of terms, for each residue and group. */
 FN void AT(pack)(const CONV_T *__restrict__ w, CONV_T *packed)
 {
     int n = CONV_RESIDUES * CONV_GROUPS * CONV_ALL_ROWS * (CONV_DEPTH / CONV_CHUNK16);
@@ -358,11 +360,11 @@ FN void AT(pack)(const CONV_T *__restrict__ w, CONV_T *packed)
     }
 }
 
-/* Copies of a line, lines at a time, and of a thread. */
+/* Copies per line, lines that are copied at a time, lines of a thread. */
 #define CONV_PARTS (CONV_TK / CONV_COPY)
 #define CONV_STEP (256 / CONV_PARTS)
 #define CONV_LINES (CONV_TN / CONV_STEP)
-#define CONV_KNOWN (CONV_LINES <= 4 ? CONV_LINES : 1) /* places that a thread keeps in mind */
+#define CONV_KNOWN (CONV_LINES <= 4 ? CONV_LINES : 1) /* places that a thread keeps in registers */
 
 FN void AT(copy_step)(unsigned char *tile, const CONV_T *x, const CONV_T *packed, const ConvTaps *t,
                       const AT(Place) * known, int column, int step)
@@ -387,7 +389,7 @@ FN void AT(copy_step)(unsigned char *tile, const CONV_T *x, const CONV_T *packed
     }
 }
 
-/* A place of a residue in the image that is made; -1: there is none. */
+/* Position in the image that is made of a place of a residue; -1: there is none. */
 FN int AT(target)(int place, int residue)
 {
     const ConvWindow w = CONV_WINDOW;
@@ -412,7 +414,7 @@ typedef struct __attribute__((aligned(sizeof(CONV_Y) * CONV_WIDE))) {
 #define CONV_STAGE_M (CONV_TM < 64 ? CONV_TM : 64)
 #define CONV_STAGE_LINE (CONV_STAGE_M + 4)
 
-/* Through shared memory, so that a place's channels are written side by side, CONV_WIDE at a time. */
+/* Stores a tile through shared memory, so that a place's channels are written CONV_WIDE at a time. */
 FN void AT(store)(const float *acc, const CONV_T *bias, CONV_Y *y, int row, int place, int residue,
                   unsigned char *shared)
 {

@@ -2,27 +2,27 @@
  * that need it.  Result row r is the sum of all rows j with index[j] == r:
  *
  *   count   blocks own ranges of result rows: each counts the indices that fall in its range
- *   order   each lists them by row, in ascending order; rows that nothing falls on are cleared
- *   sum     blocks have PIECE places of that list: a row all of whose places are there is stored, else what
- *           there is of it is a partial result: of a row that began before (head), or that goes on (tail)
- *   join    whoever has a row's tail adds the heads behind it
+ *   order   each lists them by row, in ascending order; rows without an index are cleared
+ *   sum     threads have GATHER_PIECE places of that list: a row whose places are all in the piece is stored,
+ *           else the sum is a partial result: of a row that began before (head), or that goes on (tail)
+ *   join    the thread that has a row's tail adds the heads behind it
  *
- * Who adds what, and when, follows from the indices alone. */
+ * The order of all sums follows from the indices alone. */
 enum { GATHER_WARPS = 8, GATHER_PIECE = 32, GATHER_FLIGHT = 8, GATHER_OWN = 4096, GATHER_DIGITS = 16 };
 
 typedef struct {
     const void *index;
-    int bytes, count;    /* of an index; indices */
-    int rows, own;       /* of the result; of them a block's: at most GATHER_OWN */
-    int digits;          /* base 16, of a number below `own` */
-    int blocks, outer;   /* that own rows; results */
-    int64_t chunks;      /* along a row */
-    int *found;          /* per block and warp, then in all: indices in its range */
-    int *listed, *placed;/* of a range: rows, and which row is added to each */
-    int *row, *from;     /* the same, in the end by row */
+    int bytes, count;    /* bytes of an index; number of indices */
+    int rows, own;       /* rows of the result; rows that a block owns, at most GATHER_OWN */
+    int digits;          /* digits to base 16 of a number below `own` */
+    int blocks, outer;   /* blocks that own rows; results */
+    int64_t chunks;      /* chunks along a row */
+    int *found;          /* indices in the range: per block and warp, then in all */
+    int *listed, *placed;/* per place of the list: result row, and the row that is added to it */
+    int *row, *from;     /* the same; sorted by row in the end */
 } Gather;
 
-/* The row that index j means, -1: none. */
+/* The row of index j; -1: it is out of range. */
 FN int gather_row(const Gather *g, int j)
 {
     int64_t row = g->bytes == 8   ? ((const int64_t *)g->index)[j]
@@ -32,7 +32,7 @@ FN int gather_row(const Gather *g, int j)
     return row >= 0 && row < g->rows ? (int)row : -1;
 }
 
-/* Which lanes have one of the block's rows?  Each warp has a part of the indices; *row: the lane's. */
+/* The lanes whose index j falls on one of the block's rows, as bits; *row: this lane's row. */
 FN uint32_t gather_mine(const Gather *g, int j, int end, int *row)
 {
     const int first = (int)blockIdx.x * g->own;
@@ -54,7 +54,7 @@ FN void gather_count(const Gather *g)
         g->found[(int)blockIdx.x * GATHER_WARPS + warp] = n;
 }
 
-/* Indices that fall in ranges before the block's; *n: in its own.  part: an element per warp. */
+/* The number of indices in the ranges before the block's; *n: in its own.  part: an element per warp. */
 FN int gather_before(const Gather *g, int64_t *part, int *n)
 {
     const int own = (int)blockIdx.x * GATHER_WARPS;
@@ -67,7 +67,7 @@ FN int gather_before(const Gather *g, int64_t *part, int *n)
     return (int)row_sum_int64_t(before, part, 32 * GATHER_WARPS);
 }
 
-/* As they stand: the rows of a range, and where they do. */
+/* Lists the rows of the block's range, and the positions of their indices, in the order of the indices. */
 FN void gather_list(const Gather *g, int at)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, part = gather_part(g);
@@ -87,8 +87,8 @@ FN void gather_list(const Gather *g, int at)
     __syncthreads();
 }
 
-/* Stable by one digit of the row within the block's range: threads have parts that follow one another, and
- * count of each digit how many they have. */
+/* Sorts the block's range by one digit of the row, stably: threads have consecutive parts, and count how
+ * often each digit occurs in theirs. */
 FN void gather_sort(const Gather *g, int base, int n, int shift, const int *row, const int *from, int *to_row,
                     int *to_from, int *count, int *sums)
 {
@@ -121,7 +121,7 @@ FN void gather_sort(const Gather *g, int base, int n, int shift, const int *row,
     __syncthreads();
 }
 
-/* From listed and placed, or where there is an even number of digits from where it ends: by row. */
+/* Sorts the list by row, digit by digit, alternating between two arrays so that it ends in row and from. */
 FN void gather_order(const Gather *g, int base, int n, int *count, int *sums)
 {
     bool there = g->digits % 2 == 0;
@@ -130,9 +130,9 @@ FN void gather_order(const Gather *g, int base, int n, int *count, int *sums)
                     there ? g->listed : g->row, there ? g->placed : g->from, count, sums);
 }
 
-/* A piece of the list, of which a thread adds chunk v of all rows. */
+/* A piece of the list, of whose rows a thread adds chunk v. */
 typedef struct {
-    int from, to, all; /* places; of the list */
+    int from, to, all; /* places of the piece; places of the whole list */
     int64_t outer, piece, pieces, v;
 } GatherPiece;
 
@@ -153,11 +153,11 @@ FN GatherPiece gather_piece(const Gather *g)
     return x;
 }
 
-/* Does the row at place p begin there; does it end before p? */
+/* Does the row at place p begin there?  Does the row before place p end before it? */
 FN bool gather_begins(const Gather *g, int p) { return p == 0 || g->row[p - 1] != g->row[p]; }
 FN bool gather_ends(const Gather *g, int p, int all) { return p == all || g->row[p] != g->row[p - 1]; }
 
-/* Of `width` elements T: where partial results lie, and the two phases. */
+/* For chunks of `width` elements T: the address of a partial result, and the phases sum and join. */
 #define GATHER_SUMS(T, width)                                                                \
     FN T *gather_partial_##T##width(const Gather *g, T *partial, const GatherPiece *x,       \
                                     int64_t piece, int tail)                                 \
@@ -218,7 +218,7 @@ GATHER_SUMS(float, 4)
 GATHER_SUMS(double, 1)
 GATHER_SUMS(double, 2)
 
-/* Clears the rows of the block that nothing fell on.  empty: one per row. */
+/* Clears the rows of the block that have no index.  empty: one element per row. */
 FN void gather_clear(const Gather *g, int base, int n, uint16_t *empty, void *to, int bytes)
 {
     ALIGNED_16 const int64_t zero[2] = {0, 0};
@@ -250,8 +250,8 @@ FN void gather_lists(const Gather *g, void *to, int bytes)
         g->found[g->blocks * GATHER_WARPS] = base + n;
 }
 
-/* sum[to] += v, of the warp's lanes whose `to` is not negative, in their order: the first of those with the
- * same one adds all. */
+/* sum[to] += v for the warp's lanes whose `to` is not negative, in their order: the first of the lanes with
+ * the same `to` adds for all of them. */
 FN void scatter_lanes(float *sum, int to, float v)
 {
     const int lane = (int)threadIdx.x % 32;

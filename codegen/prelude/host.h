@@ -1,4 +1,4 @@
-/* ---- host side: what the schedule at the end of this file is made of ------------------------------
+/* ---- host side: the functions that the schedule at the end of this file calls ---------------------
  *
  *   static Ckc c;
  *   ckc_open(&c, arena, workspace, workspace_bytes, stream);   once: cuBLASLt, algorithms pinned
@@ -7,8 +7,8 @@
  *   ckc_rest(&c);    after the last micro-batch of a step: the update, unless it is in ckc_micro
  *   ckc_close(&c);
  *
- * arena: ckc_arena_bytes of device memory, 256-byte aligned; a step uses no other but the
- * workspace, which is the caller's so that matrix products are reproducible.  Everything is
+ * arena: ckc_arena_bytes of device memory, 256-byte aligned; a step uses no other memory but the
+ * workspace, which is the caller's so that matrix products are reproducible.  All work is
  * enqueued on one stream and can be captured in a CUDA graph after a first step.  Functions return
  * false and leave the reason in c.error.  Build: nvcc -arch=sm_90a --fmad=false -lcublasLt */
 #ifndef __CUDACC_RTC__
@@ -37,8 +37,9 @@ typedef struct {
     int64_t dim[8], offset; /* bytes from the start of the arena */
 } CkcValue;
 
-/* y[batch][m][n] = op(a) op(b) [+ c], row-major, c as y; leading dimensions and strides between batches
- * in elements, 0: shared.  gelu: 1 y is GELU of the sum, 2 the product times its derivative. */
+/* y[batch][m][n] = op(a) op(b) [+ c], row-major, with c in the layout of y; leading dimensions and strides
+ * between batches are in elements, 0: shared.  gelu: 1: y is GELU of the sum; 2: y is the product times the
+ * derivative of GELU. */
 typedef struct {
     const char *in, *out; /* types of a and b; of y and c */
     int tf32, adds, bias, gelu, ta, tb;
@@ -83,8 +84,8 @@ static bool ckc_layout(Ckc *c, cublasLtMatrixLayout_t *l, cudaDataType_t type, i
                             sizeof stride), "batch stride");
 }
 
-/* One algorithm per description, chosen once: a product repeated by recomputation gives the same
- * bits.  Split sums may not be added in place, whose order is not documented. */
+/* Chooses one algorithm per description, once, so that a recomputed product gives the same bits.
+ * Split sums must not be added in place, as the order of that is not documented. */
 static bool ckc_choose(Ckc *c, CkcGemmPlan *g)
 {
     cublasLtMatmulPreference_t pref;
@@ -183,8 +184,8 @@ static bool ckc_gemm_plan(Ckc *c, const CkcGemm *s)
            ckc_choose(c, g);
 }
 
-/* add, bias: what is added to the product, and to its rows; sum: where that is stored, or read, of which y is
- * a function; -1: nothing, nowhere */
+/* Runs a product on operands at these offsets.  add, bias: added to the product, and to its rows; sum:
+ * stored, or read, with gelu; -1: none. */
 static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y, int64_t add, int64_t bias,
                             int64_t sum)
 {
@@ -201,7 +202,7 @@ static inline bool ckc_gemm(Ckc *c, int index, int64_t a, int64_t b, int64_t y, 
                      "cublasLtMatmul");
 }
 
-/* at: offsets of the operands and the workspace, -1 where one is absent; key: of random draws. */
+/* Launches a kernel.  at: offsets of the operands and the workspace, -1 if one is absent; key: the keys. */
 static inline bool ckc_launch(Ckc *c, const void *kernel, unsigned grid, unsigned block, unsigned shared,
                               const int64_t *at, int n, const int64_t *key, int nkey)
 {
@@ -221,7 +222,7 @@ static inline bool ckc_launch(Ckc *c, const void *kernel, unsigned grid, unsigne
     return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, shared, c->stream), "cudaLaunchKernel");
 }
 
-/* Of several calls: nop offsets and nkey keys of each. */
+/* Launches a kernel of several calls; at and key have nop offsets and nkey keys of each call. */
 static inline bool ckc_launch_table(Ckc *c, const void *kernel, unsigned grid, unsigned block,
                                     const int64_t *at, int nop, const int64_t *key, int nkey, int calls)
 {
@@ -243,7 +244,8 @@ static inline bool ckc_launch_table(Ckc *c, const void *kernel, unsigned grid, u
     return ckc_check(c, cudaLaunchKernel(kernel, g, b, arg, 0, c->stream), "cudaLaunchKernel");
 }
 
-/* Rows that are packed where they come from; pitches have a limit, and lengths have none. */
+/* Copies rows, which are packed in the source and `pitch` bytes apart in the target.  Pitches of
+ * cudaMemcpy2DAsync have a limit, lengths of cudaMemcpyAsync have none. */
 static inline bool ckc_copy(Ckc *c, int64_t to, int64_t pitch, int64_t from, int64_t bytes, int64_t rows)
 {
     bool ok = true;

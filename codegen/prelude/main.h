@@ -3,8 +3,8 @@
  *   ./step weights.bin data.bin
  *
  * Both files hold records: an offset in the arena and a number of bytes (two int64), then the bytes.
- * weights.bin has what is there before the first step; data.bin what is written before each micro-batch,
- * which a negative offset ends. */
+ * weights.bin has the values before the first step; data.bin has those that are written before each
+ * micro-batch; a negative offset ends the records of a micro-batch. */
 enum { CKC_WORKSPACE = 32 << 20, CKC_CHUNK = 1 << 20 };
 
 static bool ckc_fail(Ckc *c, const char *what)
@@ -31,7 +31,7 @@ static bool ckc_write(Ckc *c, FILE *f, int64_t at, int64_t bytes)
     return true;
 }
 
-/* Records up to the end of a step, or of the file; *more: was there any? */
+/* Reads records up to the end of a micro-batch or of the file; *more: there was at least one. */
 static bool ckc_records(Ckc *c, FILE *f, bool *more)
 {
     int64_t head[2];

@@ -3,12 +3,12 @@
  * Branch free, so that loops over them vectorise: range reduction, a minimax polynomial (fitted
  * by Chebyshev approximation at 40 digits), selects for the special values.  Errors against the
  * true value stay within 3 ulp (tests/test_codegen.c measures them).  Multiplications and
- * additions fuse only where fmaf/fma is written.  The seldom ones (pow, sin, atan, ...) work in
- * double inside, which leaves them correctly rounded nearly everywhere. */
+ * additions fuse only where fmaf/fma is written.  Rarely used functions (pow, sin, atan, ...) compute
+ * in double, which leaves them correctly rounded nearly everywhere. */
 
 #define LIMIT(x, lo, hi) ((x) < (lo) ? (lo) : (x) > (hi) ? (hi) : (x)) /* NaN passes */
 
-/* One comparison; two in a row would be made one condition, of ten instructions. */
+/* The smaller of two by one comparison: compilers make two in a row one condition of ten instructions. */
 FN float at_most(float x, float hi) { return x > hi ? hi : x; }
 
 /* x = k ln2 + r with |r| <= ln2/2; k is read from the low bits of a sum with 1.5 * 2^23. */
@@ -26,8 +26,8 @@ FN SplitF split_exp(float x)
     return s;
 }
 
-/* e^r - 1 on the reduced range.  Polynomials here are in pairs of terms (Estrin's scheme): of the loops' time
- * most is waiting for the step before. */
+/* e^r - 1 on the reduced range.  Polynomials here are evaluated in pairs of terms (Estrin's scheme), as loops
+ * spend most of their time waiting for the step before. */
 FN float expm1_reduced(float r)
 {
     float s = r * r, p = fmaf(1.98919813e-4f, r, 1.39345419e-3f), q = fmaf(8.33331002e-3f, r, 4.16664568e-2f);
@@ -38,7 +38,7 @@ FN float expm1_reduced(float r)
 FN float power_of_two(int32_t k) { return float_of_bits(((uint32_t)k + 127u) << 23); }
 
 #ifndef DEVICE_EXP
-/* Two factors of 2^(k/2), so that overflow and denormal results round once. */
+/* 2^k is two factors, about 2^(k/2) each, so that overflow and denormal results round once. */
 FN float exp_float(float x)
 {
     SplitF s = split_exp(at_most(x, 89.0f));
@@ -90,7 +90,7 @@ FN float tanh_float(float x)
     return copysignf(t / (t + 2.0f), x);
 }
 
-/* Below 1 an odd polynomial, above 1 - exp(-q(|x|)). */
+/* Below 1 an odd polynomial; above 1 it is 1 - exp(-q(|x|)). */
 FN float erf_float(float x)
 {
     float t = at_most(fabsf(x), 4.0f), s = t * t;
@@ -103,7 +103,7 @@ FN float erf_float(float x)
     float q = fmaf(fmaf(1.327236181e-5f, t, -3.169370225e-4f), s, fmaf(3.432351381e-3f, t, -2.260477224e-2f));
     q = fmaf(q, s * s,
              fmaf(fmaf(1.032811176e-1f, t, 6.391412576e-1f), s, fmaf(1.125893652f, t, 7.658977797e-4f)));
-    SplitF e = split_exp(-q); /* of [-17, 0]: neither limit nor denormal */
+    SplitF e = split_exp(-q); /* -q is in [-17, 0]: no limit is needed, no result is denormal */
     float small = fmaf(p, t, t), large = 1.0f - (1.0f + expm1_reduced(e.r)) * power_of_two(e.k);
     return copysignf(t < 1.0f ? small : large, x);
 }
@@ -118,7 +118,7 @@ FN float fabs_float(float x) { return fabsf(x); }
 FN float fma_float(float x, float y, float z) { return fmaf(x, y, z); }
 FN float fmod_float(float x, float y) { return fmodf(x, y); }
 
-/* ---- in double inside -------------------------------------------------------------------- */
+/* ---- functions that compute in double ---------------------------------------------------- */
 
 FN double exp_wide(double x)
 {
@@ -167,7 +167,7 @@ FN float pow_float(float x, float y)
     return y == 0.0f || x == 1.0f ? 1.0f : r;
 }
 
-/* Quarter turns: x = q pi/2 + r, |r| <= pi/4.  Exact enough while |x| < 2^40. */
+/* Sine and cosine of r, and q, where x = q pi/2 + r and |r| <= pi/4.  Exact enough while |x| < 2^40. */
 typedef struct {
     double sin, cos;
     float q; /* 0..3 */
@@ -270,7 +270,7 @@ FN float atanh_float(float x)
     return w > 1.0 ? NAN : copysignf((float)(w < 1e-4 ? w : r), x);
 }
 
-/* ---- REAL = double: the library's ------------------------------------------------------------ */
+/* ---- REAL = double: the functions of the library ---------------------------------------------- */
 
 #define WIDE1(name) FN double name##_double(double x) { return name(x); }
 WIDE1(exp) WIDE1(expm1) WIDE1(log) WIDE1(log1p) WIDE1(tanh) WIDE1(erf) WIDE1(sqrt)
@@ -285,7 +285,7 @@ FN double fma_double(double x, double y, double z) { return fma(x, y, z); }
 
 /* ---- types with their own rule ------------------------------------------------------------------ */
 
-/* A condition each, here and in ir/ops: of && and || branches may be left where vectors are wanted. */
+/* One condition per ?:, here and in ir/ops: && and || may leave branches, which prevent vectorisation. */
 #define EXTREMUM(name, type, beyond)                                                         \
     FN type name(type x, type y)                                                             \
     {                                                                                        \
@@ -302,7 +302,7 @@ EXTREMUM(min_double, double, <)
 FN int64_t max_int(int64_t x, int64_t y) { return x > y ? x : y; }
 FN int64_t min_int(int64_t x, int64_t y) { return x < y ? x : y; }
 
-/* Truncated; out of range is the nearest integer, NaN is INT64_MIN: on every device the same. */
+/* x truncated; the nearest integer if that is out of range, INT64_MIN for NaN: the same on every device. */
 FN int64_t int_of_double(double x)
 {
     if (!(x >= -9223372036854775808.0))
@@ -334,7 +334,7 @@ FN int64_t pow_int(int64_t x, int64_t y)
 }
 FN int64_t fmod_int(int64_t x, int64_t y) { return y == 0 || y == -1 ? 0 : x % y; }
 
-/* Modulus with the sign of the divisor, also of a zero. */
+/* Modulus with the sign of the divisor, even if it is 0. */
 FN float mod_float(float x, float y)
 {
     float r = fmodf(x, y);
@@ -363,7 +363,7 @@ FN uint16_t bf16_store(float x)
     return (uint16_t)(x != x ? (b >> 16) | 0x40u : r);
 }
 
-/* Denormal halves go through a normal float: a flush-to-zero mode does not touch them. */
+/* Denormal halves are computed through a normal float, so that a flush-to-zero mode does not change them. */
 FN float f16_load(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, m = h & 0x7FFFu;
@@ -392,7 +392,7 @@ FN uint16_t f16_store(float x)
 #define I8(x) ((int64_t)(int8_t)INT_OF(x))
 #define U8(x) ((int64_t)(uint8_t)INT_OF(x))
 
-/* ---- the names kernel text uses --------------------------------------------------------------------- */
+/* ---- the names that kernel texts use ---------------------------------------------------------------- */
 
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)

@@ -1,7 +1,7 @@
 /* pool.h -- pooling where the last dimension is left alone (channels-last), and its gradients, for CUDA.
  *
- * Pasted once per kernel behind the parameters of its window (ir/ops/pool.c), the last dimension of which is
- * one position everywhere.  A thread has POOL_WIDTH elements side by side of a place that is made. */
+ * Pasted once per kernel behind the parameters of its window (ir/ops/pool.c), which is one position along the
+ * last dimension.  A thread makes POOL_WIDTH neighbouring elements of a place of the result. */
 
 typedef struct __attribute__((aligned(sizeof(POOL_T) * POOL_WIDTH))) {
     POOL_T v[POOL_WIDTH];
@@ -14,14 +14,14 @@ FN const AT(Some) * AT(at)(const POOL_T *x, POOL_INDEX plane, int z, int y, int 
     return (const AT(Some) *)(x + (((plane * depth + z) * height + y) * POOL_CHUNKS + c) * POOL_WIDTH);
 }
 
-/* Position k of the window `at` along dimension d. */
+/* The coordinate along dimension d of position k of window `at`. */
 FN int AT(position)(int at, int d, int k)
 {
     return d ? at * (int)P10 - (int)P13 + k * (int)P16 : at * (int)P9 - (int)P12 + k * (int)P15;
 }
 
 #if POOL_KIND > 1 /* averages */
-/* Positions of a window that count along dimension d. */
+/* The number of positions of a window along dimension d that count in the average. */
 FN int AT(counted)(int at, int d)
 {
     int n = 0;
@@ -39,7 +39,7 @@ typedef struct __attribute__((aligned(sizeof(POOL_PLACE) * POOL_WIDTH))) {
 } AT(Places);
 #endif
 #if POOL_KIND & 1
-/* The window whose place k is `at`, along dimension d; -1: none. */
+/* The window whose position k is at coordinate `at` along dimension d; -1: none. */
 FN int AT(window)(int at, int d, int k)
 {
     int from = d ? at + (int)P13 - k * (int)P16 : at + (int)P12 - k * (int)P15, s = (int)(d ? P10 : P9);
@@ -48,7 +48,8 @@ FN int AT(window)(int at, int d, int k)
 #endif
 
 #if POOL_KIND == 0
-/* The largest value in a window, per channel, or the first NaN, and its first place; else behind the last. */
+/* Finds, per channel, the largest value in a window, or the first NaN, and the first position that has it;
+ * the position behind the last one if none is inside. */
 FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL *best, AT(Places) *place)
 {
     int first = (int)(P6 * P7), tap[POOL_WIDTH];
@@ -71,7 +72,7 @@ FN void AT(make)(const POOL_T *x, POOL_INDEX plane, int od, int oh, int c, REAL 
             tap[e] = more ? k : tap[e];
         }
     }
-    POOL_EACH(e) place->v[e] = (POOL_PLACE)(tap[e] < 0 ? first : tap[e]); /* where all are -inf */
+    POOL_EACH(e) place->v[e] = (POOL_PLACE)(tap[e] < 0 ? first : tap[e]); /* first: all are -inf */
 }
 #elif POOL_KIND == 1
 FN void AT(make)(const POOL_PLACE *place, const POOL_T *dy, POOL_INDEX plane, int z, int y, int c, REAL *out)

@@ -1,5 +1,5 @@
-/* tiles.h -- products of bf16 in a processor's tiles (AMX), of generated kernels and of our own products
- * (runtime/cpu/panel.c, tiled_weights.c).  A tile has 16 rows of 64 bytes: 16 f32, or 16 pairs of bf16. */
+/* tiles.h -- products of bf16 in a processor's tiles (AMX), for generated kernels and for the products of
+ * runtime/cpu/panel.c and tiled_weights.c.  A tile has 16 rows of 64 bytes: 16 f32, or 16 pairs of bf16. */
 #ifndef CKC_TILES_H
 #define CKC_TILES_H
 
@@ -11,7 +11,7 @@
 #define TILES_ISA __attribute__((target("avx512f,amx-tile,amx-bf16")))
 #define TILES TILES_ISA static inline __attribute__((always_inline, unused))
 
-/* A thread's tiles, before it multiplies. */
+/* Configures a thread's tiles; to be called before it multiplies. */
 TILES void tiles_begin(void)
 {
     static const struct {
@@ -25,10 +25,9 @@ TILES void tiles_begin(void)
 
 TILES void tiles_end(void) { _tile_release(); }
 
-/* c = (add ? c : 0) + a b, of one or two tiles of rows, of columns.  pairs: a multiple of TILE_SIDE.  In
- * bytes:
- * *_row: from row to row of a tile, a_next: from tile to tile of a's pairs, a_low: of its rows.  GCC 12's
- * instructions do not say that they read memory: it is written before. */
+/* c = (add ? c : 0) + a b, with one or two tiles of rows and of columns.  pairs: a multiple of TILE_SIDE.
+ * Distances in bytes: *_row: of a tile's rows; a_next: of a's tiles along pairs; a_low: of a's two tiles of
+ * rows.  GCC 12's intrinsics do not tell that they read memory, so a barrier makes it written before. */
 TILES void tiles_multiply(int64_t pairs, const void *a, int64_t a_row, int64_t a_next, int64_t a_low,
                           const void *b, int64_t b_row, float *c, int64_t c_row, bool add, bool two_rows,
                           bool two_columns)

@@ -1,29 +1,28 @@
 /* wgmma.h -- products of a warpgroup, four warps, on tensor cores of compute capability 9.0 (sm_90a); pasted
- * behind tensor.h.  All 128 threads must come.  Warp w has rows 16 w to 16 w + 15 of the 64 of a
- * result as mma has its C, and a left factor in registers likewise.
+ * behind tensor.h.  All 128 threads must take part.  Warp w has rows 16 w to 16 w + 15 of the 64 of a
+ * result, in the layout of mma's C, and the same rows of a left factor in registers.
  *
- * A factor in shared memory is panels of 64 columns, one behind the other, from a multiple of 1024 bytes on.
- * A row of a panel is 128 bytes, and chunk j of 16 bytes of row r lies at j ^ (r % 8), against conflicts of
- * banks (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout", 128-byte swizzle).
+ * A factor in shared memory is a sequence of panels of 64 columns, aligned to 1024 bytes.  A row of a panel
+ * is 128 bytes, and chunk j of 16 bytes of row r is at j ^ (r % 8), against bank conflicts (PTX ISA,
+ * "Asynchronous Warpgroup Level Matrix Shared Memory Layout", 128-byte swizzle).
  *
- * Products run beside the threads: until they are waited for they read their factors, and nobody else may
- * touch their results.  Shared memory they read through a proxy of their own. */
+ * Products are asynchronous: until they are waited for they read their factors, and threads must not access
+ * their results.  They read shared memory through a proxy of their own. */
 #ifdef __CUDACC__
 
-/* What this thread wrote to shared memory, and what its copies brought there, is seen by products behind the
- * next barrier. */
+/* Makes what this thread and its copies wrote to shared memory visible to products after a barrier. */
 FN void fence_async(void) { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 
-/* Registers that threads wrote are seen by the products that follow. */
+/* Makes registers that threads wrote visible to the products that follow. */
 FN void wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
 
-/* The products since the last one are a group. */
+/* Makes the products since the last commit a group. */
 FN void wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
 
-/* All groups but the last n, a literal, are done. */
+/* Waits until all groups but the last n, a literal, are done. */
 #define wgmma_wait(n) asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(n) : "memory")
 
-/* The compiler moves nothing that is done to these registers over this place. */
+/* Keeps the compiler from moving accesses to these registers across this place. */
 FN void wgmma_hold(float *c, int n)
 {
     UNROLL
@@ -38,8 +37,9 @@ FN void wgmma_hold_left(uint32_t *a, int n)
         asm volatile("" : "+r"(a[i]) : : "memory");
 }
 
-/* c = or += a b, 64 x n: _bf16_n64, of descriptors, b by its rows, that is transposed; _turned_bf16_n64,
- * likewise, but a is transposed and b is not; _left_bf16_n64, of registers and b as it is. */
+/* c = a b or c += a b, 64 x n.  _bf16_n64: both factors by descriptors, b transposed; _turned_bf16_n64: both
+ * by descriptors, a transposed and b not; _left_bf16_n64: a in registers, b by a descriptor and not
+ * transposed. */
 #define W4(c, i) "+f"((c)[i]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3])
 #define W16(c, i) W4(c, i), W4(c, (i) + 4), W4(c, (i) + 8), W4(c, (i) + 12)
 #define W32(c) W16(c, 0), W16(c, 16)
@@ -82,8 +82,8 @@ WGMMA_n128(f16)
 #include "wgmma_shim.h"
 #endif
 
-/* The descriptor of a factor of so many rows.  In units of 16 bytes: its place, from a panel to the next,
- * from 8 rows to the next. */
+/* The descriptor of a factor of so many rows.  In units of 16 bytes: its address, the distance of panels, the
+ * distance of groups of 8 rows. */
 FN uint64_t wgmma_matrix(const void *p, int rows)
 {
     const uint64_t panel = (uint64_t)(rows * 128 / 16), eight = 1024 / 16, swizzle = 1;
