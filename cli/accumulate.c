@@ -22,7 +22,7 @@ typedef struct {
     Diag why;
     const OnnxBind *batch;
     bool *cut;          /* per --bind: it is the batch */
-    int64_t budget;     /* bytes, the same for every k */
+    int64_t budget;     /* bytes, as --budget has them, the same for every k */
     Trial *trial;
     uint32_t ntrial, ctrial;
 } Choice;
@@ -216,7 +216,8 @@ static bool try_whole(Choice *c)
     if (!c->planned && o->diag.status != EXIT_INFEASIBLE)
         return false;
     add_trial(c, 1, c->best, c->planned);
-    c->budget = c->best->info.plan.budget;
+    c->budget = c->given.budget ? c->given.budget
+                                : c->best->info.plan.budget + step_device(&c->given)->reserved;
     c->why = o->diag;
     o->diag = (Diag){0};
     return true;

@@ -188,6 +188,7 @@ static bool try_batch(Sweep *s, int64_t batch)
 
 /* ---- which batches ------------------------------------------------------------------------------ */
 
+/* The largest batch that fits as a whole; NULL: none does. */
 static const Point *largest(const Sweep *s)
 {
     const Point *p = NULL;
@@ -277,9 +278,10 @@ static const char *verdict(const Sweep *s)
         arena_printf(a, "Fastest%s: batch %" PRId64 " %s, %s samples/s.", way == ONE ? "" : " of all",
                      best->batch, way_name[way], rate_str(rate(best, way), text));
     const Point *more = fastest(s, REDONE, &(int){ONE}), *kept = fastest(s, KEPT, &(int){ONE});
-    const char *first = !more  ? "Nothing has to be recomputed."
-                        : kept ? pays(s, more, kept)
-                               : "No batch fits without recomputation.";
+    const char *first = more && kept ? pays(s, more, kept)
+                        : kept       ? "Nothing has to be recomputed."
+                        : more       ? "No batch fits without recomputation."
+                                     : "No batch fits as a whole on the device.";
     return more && kept && way == ONE ? first : arena_printf(a, "%s %s", first, told);
 }
 
@@ -382,11 +384,14 @@ static Diagram draw(const Sweep *s, const Point *best, int way)
     }
     if (s->o->output)
         line[n++] = plot_mark(a, (double)best->batch, rate(best, way));
-    int64_t most = largest(s)->batch;
+    const Point *most = largest(s);
+    int64_t high = most && most->batch > best->batch ? most->batch : best->batch;
+    const char *fitting = most ? arena_printf(a, "largest batch that fits: %" PRId64, most->batch)
+                               : "no batch fits as a whole";
     return (Diagram){arena_printf(a, "%s: samples/s by batch", s->o->path),
-                     arena_printf(a, "budget %s; largest batch that fits: %" PRId64 "; fastest: %" PRId64,
-                                  bytes_str(s->given.budget, bytes), most, best->batch),
-                     {.low = (double)s->point[0].batch, .high = (double)most, .log2 = true, .label = "batch"},
+                     arena_printf(a, "budget %s; %s; fastest: %" PRId64, bytes_str(s->given.budget, bytes),
+                                  fitting, best->batch),
+                     {.low = (double)s->point[0].batch, .high = (double)high, .log2 = true, .label = "batch"},
                      {.high = 1.08 * rate(best, way), .label = "samples/s, as predicted"},
                      line,
                      n};

@@ -65,6 +65,45 @@ START_TEST(larger_batches)
 }
 END_TEST
 
+/* A device without a link to the host, whose driver takes so many bytes. */
+static void write_device(const char *name, int reserved)
+{
+    FILE *f = fopen(name, "w");
+    ck_assert(f != NULL);
+    fprintf(f,
+            "device plain \"plain\"\nmemory 1 GB\nvector f32 10 GFLOP/s\n"
+            "matrix f32 50 GFLOP/s\nmemory_bandwidth 10 GB/s\nlaunch 1 us\n%s",
+            reserved ? format("reserved %d B\n", reserved) : "");
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* What the driver takes is not in a plan's way twice; and what fits in micro-batches alone can be drawn. */
+START_TEST(micro_batches_alone_fit)
+{
+    enum { RESERVED = 100000, ROOM = 110000 };
+    char verdict[200] = "";
+    for (int with = 0; with < 2; with++) {
+        write_device("device.txt", with * RESERVED);
+        ckc_accepts(format("sweep " MLP
+                           " --device device.txt --moves 5000 --json --batch 256..256 --budget %dB "
+                           "--plot sweep.svg",
+                           ROOM + with * RESERVED));
+        json_t *s = read_json("out"), *p = point_of(s, 256), *micro = json_object_get(p, "micro_batches");
+        ck_assert(json_is_null(json_object_get(p, "one_batch")));
+        ck_assert(json_is_object(micro));
+        ck_assert(real_of(micro, "peak_bytes") <= ROOM + with * RESERVED);
+        const char *told = json_string_value(json_object_get(s, "verdict"));
+        ck_assert(strstr(told, "No batch fits as a whole") != NULL);
+        ck_assert(!with || strcmp(told, verdict) == 0);
+        snprintf(verdict, sizeof verdict, "%s", told);
+        json_decref(s);
+    }
+    char *svg = read_text("sweep.svg");
+    ck_assert(strstr(svg, "no batch fits as a whole") != NULL);
+    free(svg);
+}
+END_TEST
+
 START_TEST(nothing_to_recompute)
 {
     json_t *s = sweep("--batch 4..8 --budget 100MB");
@@ -122,6 +161,7 @@ Suite *suite_sweep(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, less_memory_is_never_faster);
     tcase_add_test(t, larger_batches);
+    tcase_add_test(t, micro_batches_alone_fit);
     tcase_add_test(t, nothing_to_recompute);
     tcase_add_test(t, busy_machine);
     tcase_add_test(t, what_is_no_sweep);
