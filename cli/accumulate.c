@@ -216,8 +216,8 @@ static bool try_whole(Choice *c)
     if (!c->planned && o->diag.status != EXIT_INFEASIBLE)
         return false;
     add_trial(c, 1, c->best, c->planned);
-    c->budget = c->given.budget ? c->given.budget
-                                : c->best->info.plan.budget + step_device(&c->given)->reserved;
+    int64_t reserved = c->planned ? 0 : step_device(&c->given)->reserved; /* a plan's budget includes it */
+    c->budget = c->given.budget ? c->given.budget : c->best->info.plan.budget + reserved;
     c->why = o->diag;
     o->diag = (Diag){0};
     return true;

@@ -162,6 +162,7 @@ static void record(Remat *r, const RematResult *res)
     StepInfo *info = r->cx->info;
     info->plan.bound_ns = step_ns(&r->in, res->lower_bound);
     info->nrecomputed = (uint32_t)(res->n - r->in.inst.nops);
+    info->nfetched = 0;
     for (int32_t k = 0; k < res->n; k++)
         info->nfetched += res->seq[k] >= r->in.inst.nops;
     info->nrecomputed -= info->nfetched;
@@ -543,10 +544,11 @@ static bool follow_policy(Remat *r, int64_t budget)
         ask -= least - budget;
     }
     least = r->size.arena < least ? r->size.arena : least;
+    int64_t reserved = step_device(r->cx->opt)->reserved;
     return r->cx->opt->policy_anyway ||
            fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met by policy %s: it takes %lld bytes",
-                       (long long)budget, r->cx->opt->policy, (long long)least);
+                       (long long)(budget + reserved), r->cx->opt->policy, (long long)(least + reserved));
 }
 
 static bool write_instance(const Remat *r)

@@ -488,6 +488,9 @@ START_TEST(budget_holds_what_is_reserved)
     json_t *j = read_json("out");
     long long whole = json_integer_value(json_object_get(j, "arena_bytes"));
     json_decref(j);
+    ckc_refuses(MLP "--device toy.txt --steps 0 --budget 1001kB --policy keep-all", 3,
+                format("budget of 1001000 bytes cannot be met by policy keep-all: it takes %lld bytes",
+                       whole + RESERVED));
     char args[256];
     snprintf(args, sizeof args, MLP "--device toy.txt --steps 0 -o a --budget %lld", RESERVED + whole / 4);
     ck_assert_int_eq(ckc(args), EXIT_INFEASIBLE);

@@ -82,6 +82,7 @@ START_TEST(micro_batches_alone_fit)
 {
     enum { RESERVED = 100000, ROOM = 110000 };
     char verdict[200] = "";
+    double arena = 0;
     for (int with = 0; with < 2; with++) {
         write_device("device.txt", with * RESERVED);
         ckc_accepts(format("sweep " MLP
@@ -96,6 +97,13 @@ START_TEST(micro_batches_alone_fit)
         ck_assert(strstr(told, "No batch fits as a whole") != NULL);
         ck_assert(!with || strcmp(told, verdict) == 0);
         snprintf(verdict, sizeof verdict, "%s", told);
+        json_decref(s);
+        ckc_accepts("train " MLP " --device device.txt --moves 5000 --json --bind batch=256 --budget 45% "
+                    "--accumulate auto --steps 0");
+        s = read_json("out");
+        ck_assert(real_of(s, "accumulate") > 1);
+        ck_assert(!with || real_of(s, "arena_bytes") == arena);
+        arena = real_of(s, "arena_bytes");
         json_decref(s);
     }
     char *svg = read_text("sweep.svg");

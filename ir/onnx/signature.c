@@ -25,11 +25,11 @@ static Declared read_line(OnnxModel *m, const char *text, const char *target, co
         kind--;
     while (line > text && line[-1] != '\n')
         line--;
-    size_t n = (size_t)(target - kind);
+    const char *word = arena_strndup(&m->arena, kind, (size_t)(target - kind));
     return (Declared){.name = arena_strndup(&m->arena, name, strcspn(name, "'\n")),
                       .symbol = arena_strndup(&m->arena, line, strcspn(line, ": \n")),
-                      .parameter = strncmp(kind, "PARAMETER", n) == 0,
-                      .constant = strncmp(kind, "CONSTANT_TENSOR", n) == 0};
+                      .parameter = strcmp(word, "PARAMETER") == 0,
+                      .constant = strcmp(word, "CONSTANT_TENSOR") == 0};
 }
 
 static void read_signature(OnnxModel *m, Signature *s, const char *text)

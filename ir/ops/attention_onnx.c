@@ -188,7 +188,9 @@ bool attention_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     e = s.keep.i ? mul(&s, e, s.keep) : e;
     OnnxVal inv = onnx_op2(o, "Div", num(&s, 1), sum), y = mul(&s, product(&s, e, s.v, false, false), inv);
     if (s.at->guard) {
-        OnnxVal some = onnx_op(o, "Greater", DT_BOOL, 2, (OnnxVal[]){sum, num(&s, 0)});
+        bool unseen = s.at->guard == GUARD_UNSEEN; /* a row of NaN stays one */
+        OnnxVal some = onnx_op(o, unseen ? "Equal" : "Greater", DT_BOOL, 2, (OnnxVal[]){sum, num(&s, 0)});
+        some = unseen ? onnx_op(o, "Not", DT_BOOL, 1, &some) : some;
         inv = where(&s, some, inv, num(&s, 0));
         y = where(&s, some, y, num(&s, 0));
     }
