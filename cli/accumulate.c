@@ -23,6 +23,7 @@ typedef struct {
     const OnnxBind *batch;
     bool *cut;          /* per --bind: it is the batch */
     int64_t budget;     /* bytes, as --budget has them, the same for every k */
+    LossKind loss;      /* the whole batch's; LOSS_AUTO: the model's own, or as given */
     Trial *trial;
     uint32_t ntrial, ctrial;
 } Choice;
@@ -99,6 +100,7 @@ static StepOptions options_for(const Choice *c, int64_t k)
     s.accumulate = k;
     s.budget = c->budget;
     s.budget_fraction = 0;
+    s.loss = c->loss != LOSS_AUTO ? c->loss : s.loss; /* one row of outputs may look like a loss */
     s.limit_ns = c->planned ? c->best->plan->predicted_ns : INT64_MAX;
     return s;
 }
@@ -213,6 +215,7 @@ static bool try_whole(Choice *c)
     c->best->model = onnx_open(o->path, &o->diag);
     TRY(c->best->model && find_batch(c));
     c->planned = job_plan(c->best, c->how);
+    c->loss = c->best->info.appended;
     if (!c->planned && o->diag.status != EXIT_INFEASIBLE)
         return false;
     add_trial(c, 1, c->best, c->planned);

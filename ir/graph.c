@@ -79,6 +79,16 @@ static void name_forget(Graph *g, const char *name)
 
 Val graph_find(const Graph *g, const char *name) { return (Val){g->names ? *name_slot(g, name) : 0}; }
 
+/* Is it the name of an input or a state that a step has beside those of its model? */
+static bool is_own(const char *name)
+{
+    static const char *const own[] = {"lr", "step", "rng", "micro_batch", "loss_scale"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strcmp(name, own[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The name in printable form, made unique by a suffix. */
 static const char *unique_name(Graph *g, const char *name)
 {
@@ -89,7 +99,8 @@ static const char *unique_name(Graph *g, const char *name)
             *c = '_';
     const char *base = unique;
     /* The count so far is a good first guess: names clash in runs (.grad, .remat). */
-    for (uint32_t k = 1; !*unique || *name_slot(g, unique); k = k < 8 ? k + 1 : g->nvals + k)
+    for (uint32_t k = 1; !*unique || *name_slot(g, unique) || (g->importing && is_own(unique));
+         k = k < 8 ? k + 1 : g->nvals + k)
         unique = arena_printf(g->arena, "%s.%u", *base ? base : "v", k);
     return unique;
 }

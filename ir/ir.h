@@ -197,6 +197,7 @@ typedef struct {
     Update *update;  uint32_t nupdate, cupdate;
     uint32_t ngroups;
     uint32_t *names; uint32_t cnames;         /* hash of value names */
+    bool importing; /* new values do not get the names of the step's own inputs, which are found by name */
 } Graph;
 
 void graph_init(Graph *g, Arena *a, Diag *d);

@@ -51,7 +51,8 @@ static bool check_globs(const Graph *g, PassCtx *cx, const char *option, const c
         Nearest near;
         nearest_init(&near, globs[k]);
         for (uint32_t i = 1; i < g->nvals; i++) {
-            const char *name = g->vals[i].kind != VAL_TEMP ? g->vals[i].name : NULL;
+            ValKind kind = g->vals[i].kind; /* a weight may have become a constant or a state */
+            const char *name = kind != VAL_TEMP && kind != VAL_INPUT ? g->vals[i].name : NULL;
             known |= name && glob_any(&globs[k], 1, name);
             if (name && g->vals[i].kind == VAL_PARAM)
                 nearest_try(&near, name);

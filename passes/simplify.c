@@ -237,6 +237,8 @@ static Val rule_product_scaled(Rewrite *rw, const Node *n)
         (scaled.i == n->in[1].i && !is_power_of_two(rw, n->in[0], &c)))
         return none();
     Type y = *val_type(g, n->out[0]);
+    if (type_count(val_type(g, p->out[0])) != type_count(&y))
+        return none(); /* the constant broadcasts the product */
     Val in[] = {p->in[0], p->in[1]}, *factor = NULL;
     int64_t least = type_count(&y) / FEWER;
     for (int i = 0; i < 2; i++) {

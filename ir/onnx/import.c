@@ -416,7 +416,9 @@ bool onnx_import(OnnxModel *m, const OnnxOptions *opt, Graph *g, Diag *d)
     Diag *outer = g->diag;
     g->diag = d; /* builders report to the caller's diagnostic */
     m->nnotes = 0;
+    g->importing = true;
     bool ok = import_model(&x);
+    g->importing = false;
     g->diag = outer;
     if (!ok)
         diag_prefix(d, m->path);

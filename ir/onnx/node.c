@@ -349,7 +349,10 @@ Val random_input(Import *x)
 {
     Val v = graph_find(x->g, "rng");
     int64_t two = 2;
-    return v.i ? v : graph_value(x->g, "rng", type_make(DT_I64, 1, &two), VAL_INPUT);
+    x->g->importing = false;
+    v = v.i ? v : graph_value(x->g, "rng", type_make(DT_I64, 1, &two), VAL_INPUT);
+    x->g->importing = true;
+    return v;
 }
 
 Val reshape_ints(Graph *g, Val a, const Ints *dim)
