@@ -444,7 +444,7 @@ static bool is_taken(const Results *r, uint32_t nresult, uint32_t i, const char 
 }
 
 /* Writes gradients under their parameters' names, in the file and in modules; other results whose names these
- * are become output/NAME. */
+ * are become output/NAME.  The loss is the step's, which is the mean over its micro-batches. */
 bool output_grads(Job *j)
 {
     const Graph *g = j->plan->g;
@@ -456,6 +456,8 @@ bool output_grads(Job *j)
     for (uint32_t i = 0; i < g->nout; i++) {
         TRY(exec_read(j->exec, g->out[i], &j->o->diag));
         Tensor t = exec_tensor(j->exec, g->out[i]);
+        if (i < r.loss)
+            tensor_set_f(&t, 0, j->result.loss[j->result.steps - 1]);
         while (i < r.gradients && is_taken(&r, g->nout, i, r.name[i]))
             r.name[i] = arena_printf(&j->arena, "output/%s", r.name[i]);
         v[n++] = (NamedTensor){r.name[i], t};

@@ -179,6 +179,21 @@ static json_t *member(const char *key)
     return v;
 }
 
+START_TEST(grads_have_the_loss_of_the_step)
+{
+    Diag d = {0};
+    Tensor loss;
+    write_data("a.npz", 8, 1);
+    ckc_accepts(MLP "--data a.npz --accumulate 2 --grads g.npz --json");
+    json_t *losses = member("losses");
+    DataFile *f = data_open("g.npz", &d);
+    ck_assert_msg(f && data_get(f, "loss", &loss, &d), "%s", d.msg);
+    ck_assert_double_eq_tol(tensor_f(&loss, 0), json_real_value(json_array_get(losses, 0)), 1e-6);
+    data_close(f);
+    json_decref(losses);
+}
+END_TEST
+
 #define RUN                                                                                                  \
     MLP "--data a.npz --shuffle --epochs 2 --lr 0.01 --schedule cosine --warmup 3 --min-lr 0.001 "           \
         "--no-decay auto "
@@ -334,6 +349,7 @@ Suite *suite_training(void)
     tcase_add_test(c, an_epoch_has_every_row);
     tcase_add_test(c, every_row_once);
     tcase_add_test(c, learning_rates);
+    tcase_add_test(c, grads_have_the_loss_of_the_step);
     tcase_add_test(c, validation);
     tcase_add_test(c, validation_of_batch_norms);
     tcase_add_test(c, metrics);
