@@ -164,12 +164,29 @@ static bool in_range(const IndexRange *r, int64_t v)
            (r->has_ignore && v == r->ignore);
 }
 
+static bool fits(DType t, int64_t v)
+{
+    switch (t) {
+    case DT_I32:
+        return v >= INT32_MIN && v <= INT32_MAX;
+    case DT_I8:
+        return v >= INT8_MIN && v <= INT8_MAX;
+    case DT_U8:
+        return v >= 0 && v <= UINT8_MAX;
+    default:
+        return true;
+    }
+}
+
 static bool check_value(const Input *in, const Type *own, const char *name, const Tensor *t, int64_t k,
                         int64_t i, Diag *d)
 {
     if (dtype_is_float(t->type.dt))
         return !isnan(tensor_f(t, k)) || fail(d, "%s: element %" PRId64 " is NaN", name, i);
     int64_t v = tensor_i(t, k);
+    if (!fits(own->dt, v))
+        return fail(d, "%s: element %" PRId64 " is %" PRId64 ", which does not fit in %s", name, i, v,
+                    dtype_name[own->dt]);
     if (in_range(&in->range, v)) /* all regions take it */
         return true;
     IndexRange r = range_at(in, own, i);

@@ -411,6 +411,38 @@ START_TEST(columns_have_ranges_of_their_own)
 }
 END_TEST
 
+START_TEST(integers_fit_in_the_input)
+{
+    static const struct {
+        const char *type;
+        int64_t least, most;
+    } cases[] = {{"i32", INT32_MIN, INT32_MAX}, {"i8", INT8_MIN, INT8_MAX}, {"u8", 0, UINT8_MAX}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t x[] = {cases[i].least - 1, cases[i].least, cases[i].most, cases[i].most + 1};
+        Graph g;
+        Arena arena = {0};
+        Diag d = {0};
+        graph_init(&g, &arena, &d);
+        char text[100];
+        snprintf(text, sizeof text, "graph {\n  input %%x: %s[]\n  %%y: %s[] = copy %%x\n  output %%y\n}\n",
+                 cases[i].type, cases[i].type);
+        ck_assert_msg(graph_parse(&g, text, &d), "%s", d.msg);
+        for (int k = 0; k < 4; k++) {
+            NamedTensor v = {"x", {type_scalar(DT_I64), &x[k]}};
+            DataFile *data = data_memory(1, &v);
+            Feed *feed = feed_open(&g, &(StepInputs){0}, data, FEED_FILE, 0, &d);
+            ck_assert_int_eq(feed != NULL, k == 1 || k == 2);
+            ck_assert(feed || strstr(d.msg, format("x: element 0 is %lld, which does not fit in %s",
+                                                   (long long)x[k], cases[i].type)));
+            feed_close(feed);
+            data_close(data);
+            d = (Diag){0};
+        }
+        arena_free(&arena);
+    }
+}
+END_TEST
+
 /* ---- initial values, safetensors ----------------------------------------------------------- */
 
 START_TEST(init_rules)
@@ -604,6 +636,7 @@ Suite *suite_data(void)
     tcase_add_test(tc, fixtures);
     tcase_add_test(tc, text_windows);
     tcase_add_test(tc, columns_have_ranges_of_their_own);
+    tcase_add_test(tc, integers_fit_in_the_input);
     tcase_add_test(tc, safetensors_bytes);
     tcase_add_test(tc, safetensors_names);
     tcase_add_test(tc, safetensors_round_trip);
