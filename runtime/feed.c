@@ -257,19 +257,41 @@ static bool check_order(const Feed *f, Diag *d)
     return true;
 }
 
-/* Arrays that are cut into batches must have equally many batches. */
+static bool is_target(const Feed *f, const Input *in)
+{
+    return in->range.target || strcmp(f->g->vals[in->v.i].name, "target") == 0;
+}
+
+/* Number of rows of a batch; 0: the input is a scalar. */
+static int64_t leading_extent(const Feed *f, const Input *in) { return val_type(f->g, in->v)->dim[0]; }
+
+static int64_t all_rows(const Feed *f, const Input *in)
+{
+    int64_t n = leading_extent(f, in);
+    return in->period * (n ? n : 1) / in->rows;
+}
+
+/* Has each row of one its own rows of the other? */
+static bool rows_pair(const Feed *f, const Input *x, const Input *y)
+{
+    int64_t m = leading_extent(f, x), n = leading_extent(f, y);
+    return m && n && (m % n == 0 || n % m == 0);
+}
+
+/* Arrays that are cut into batches must have equally many batches.  An input of a single batch is a constant
+ * beside them, but a target is not, nor is an input if only targets are cut. */
 static bool check_rows(const Feed *f, Diag *d)
 {
-    const Input *first = NULL;
-    for (int k = 0; k < f->n; k++) {
+    const Input *first = first_cut(f);
+    bool inputs_cut = false;
+    for (int k = 0; k < f->n; k++)
+        inputs_cut |= is_cut(&f->input[k]) && !is_target(f, &f->input[k]);
+    for (int k = 0; first && k < f->n; k++) {
         const Input *in = &f->input[k];
-        if (!is_cut(in))
-            continue;
-        if (first && in->period * first->rows != first->period * in->rows)
-            return fail(d, "%s has %" PRId64 " rows and %s %" PRId64,
-                        f->g->vals[first->v.i].name, first->period,
-                        f->g->vals[in->v.i].name, in->period);
-        first = in;
+        bool counts = is_cut(in) || (is_target(f, in) == inputs_cut && rows_pair(f, first, in));
+        if (counts && in->period * first->rows != first->period * in->rows)
+            return fail(d, "%s has %" PRId64 " rows and %s %" PRId64, f->g->vals[first->v.i].name,
+                        all_rows(f, first), f->g->vals[in->v.i].name, all_rows(f, in));
     }
     return check_order(f, d);
 }

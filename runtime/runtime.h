@@ -104,7 +104,8 @@ typedef enum {
  * only has more rows is cut into consecutive batches, starting again at its end; one with another leading
  * dimension has one batch per entry, or several.  Text gives windows of tokens to the inputs of lookups and,
  * one byte later, to the targets.  Integers convert to integers, floats to floats.  Everything is checked
- * here: names, shapes, NaNs, integers that fit in the input's type, indices and class targets in range. */
+ * here: names, shapes, numbers of rows, NaNs, integers that fit in the input's type, indices and class
+ * targets in range. */
 Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, FeedOrder order, int64_t seed,
                 Diag *d);
 void feed_close(Feed *f); /* NULL is fine */

@@ -429,6 +429,8 @@ START_TEST(bad_data)
         {false, {2, 4}, 2, 0, 0, "target", "x: the data is f32[2,4], the model wants f32[2,3]"},
         {false, {1, 3}, 2, 0, 0, "target", "x: the data is f32[1,3]"},
         {false, {4, 3}, 6, 0, 0, "target", "x has 4 rows and target 6"},
+        {false, {4, 3}, 2, 0, 0, "target", "x has 4 rows and target 2"},
+        {false, {2, 3}, 4, 0, 0, "target", "target has 4 rows and x 2"},
         {false, {2, 3}, 2, 0, 0, "label", "target"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
