@@ -136,13 +136,13 @@ bool validation_run(Validation *v, Executor *from, double *loss, Diag *d)
                        .inputs = step_inputs(v->job->plan->g),
                        .stop = &signal_caught};
     TRY(copy_weights(v, from, d) && train_run(v->job->exec, &to, &r, d));
-    double sum = 0, rows = 0;
+    double sum = 0, all = 0;
     for (int64_t i = 0; i < r.steps; i++) {
-        double n = (double)feed_count(v->job->feed, i + 1);
-        sum += n * r.loss[i];
-        rows += n;
+        double weight = (double)feed_weight(v->job->feed, i + 1);
+        sum += weight > 0 ? weight * r.loss[i] : 0; /* the mean over no targets is NaN */
+        all += weight;
     }
-    *loss = sum / rows;
+    *loss = sum / all;
     train_result_free(&r);
     return true;
 }

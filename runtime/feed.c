@@ -342,6 +342,23 @@ static Part part_of(const Feed *f, int64_t step)
 
 int64_t feed_count(const Feed *f, int64_t step) { return part_of(f, step).count; }
 
+int64_t feed_weight(const Feed *f, int64_t step)
+{
+    Part part = part_of(f, step);
+    const Input *in = f->input, *end = in + f->n;
+    while (in < end && !(is_cut(in) && in->range.target && in->range.has_ignore))
+        in++;
+    if (in == end)
+        return part.count;
+    int64_t each = type_count(&in->type) / in->period, n = 0, target;
+    Tensor one = {type_scalar(DT_I64), &target};
+    for (int64_t i = part.first * each; i < (part.first + part.count) * each; i++) {
+        data_copy(f->data, in->entry, i, 1, &one, 0);
+        n += target != in->range.ignore;
+    }
+    return n;
+}
+
 /* ---- text -------------------------------------------------------------- */
 
 static bool bind_text(Feed *f, Diag *d)

@@ -115,6 +115,9 @@ void feed_size(const Feed *f, int64_t *rows, int64_t *batch);
 /* FEED_ONCE: number of distinct rows in the batch of a step, each repeated equally often, so that the mean
  * over the batch is the mean over them; 0: earlier steps had all rows. */
 int64_t feed_count(const Feed *f, int64_t step);
+/* FEED_ONCE: the weight of a step's loss in the mean over all steps: the number of targets that are not
+ * ignored among its distinct rows, or of these rows if there is no value that is ignored. */
+int64_t feed_weight(const Feed *f, int64_t step);
 /* Write all data inputs for a step (from 1) into the arena. */
 bool feed_step(Feed *f, Executor *x, int64_t step, Diag *d);
 /* The same for micro-batch `micro` (from 0) of `of`: together these have the rows of one batch that is `of`

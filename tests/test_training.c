@@ -158,6 +158,14 @@ END_TEST
 
 /* ---- as users run it ----------------------------------------------------------------------------------- */
 
+static void write_rows(const char *path, int64_t rows, float x[][16], int64_t *target)
+{
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){rows, 16}), x}},
+                       {"target", {type_make(DT_I64, 1, &rows), target}}};
+    Diag d = {0};
+    ck_assert_msg(npz_write(path, 2, v, &d), "%s", d.msg);
+}
+
 static void write_data(const char *path, int64_t rows, int salt)
 {
     float x[40][16];
@@ -166,10 +174,7 @@ static void write_data(const char *path, int64_t rows, int salt)
         x[i / 16][i % 16] = (float)((i * 37 + salt) % 23) / 23;
     for (int i = 0; i < 40; i++)
         target[i] = (i * 7 + salt) % 10;
-    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){rows, 16}), x}},
-                       {"target", {type_make(DT_I64, 1, &rows), target}}};
-    Diag d = {0};
-    ck_assert_msg(npz_write(path, 2, v, &d), "%s", d.msg);
+    write_rows(path, rows, x, target);
 }
 
 static json_t *member(const char *key)
@@ -225,6 +230,36 @@ START_TEST(validation)
     ckc_prints(RUN "--val b.npz", "step 10     val loss");
     json_decref(val);
     json_decref(losses);
+}
+END_TEST
+
+/* Rows whose targets are ignored might as well not be there, be they part of a batch or all of it. */
+START_TEST(validation_without_ignored_targets)
+{
+    enum { ROWS = 12 };
+    float x[ROWS][16], kept_x[ROWS][16];
+    int64_t target[ROWS], kept_target[ROWS];
+    double loss[2];
+    int n = 0;
+    for (int i = 0; i < ROWS; i++) {
+        for (int k = 0; k < 16; k++)
+            x[i][k] = (float)((i * 16 + k) * 37 % 23) / 23;
+        target[i] = i > 0 && i < 8 ? -100 : i * 7 % 10; /* three of four rows, four, none */
+        if (target[i] < 0)
+            continue;
+        memcpy(kept_x[n], x[i], sizeof *x);
+        kept_target[n++] = target[i];
+    }
+    write_data("a.npz", 4, 1);
+    write_rows("0.npz", ROWS, x, target);
+    write_rows("1.npz", n, kept_x, kept_target);
+    for (int i = 0; i < 2; i++) {
+        ckc_accepts(format(MLP "--data a.npz --steps 1 --val %d.npz --json", i));
+        json_t *val = member("val_losses");
+        loss[i] = real_of(json_array_get(val, 0), "loss");
+        json_decref(val);
+    }
+    ck_assert_double_eq_tol(loss[0], loss[1], 1e-6);
 }
 END_TEST
 
@@ -351,6 +386,7 @@ Suite *suite_training(void)
     tcase_add_test(c, learning_rates);
     tcase_add_test(c, grads_have_the_loss_of_the_step);
     tcase_add_test(c, validation);
+    tcase_add_test(c, validation_without_ignored_targets);
     tcase_add_test(c, validation_of_batch_norms);
     tcase_add_test(c, metrics);
     tcase_add_test(c, no_decay);
