@@ -36,7 +36,7 @@ static const char *relative_path(Arena *a, const char *from, const char *path)
     if (to) {
         size_t common = 0;
         for (size_t i = 0; from[i] && from[i] == to[i]; i++)
-            if (from[i + 1] == '/' || (!from[i + 1] && to[i + 1] == '/'))
+            if (to[i + 1] == '/' && (from[i + 1] == '/' || !from[i + 1]))
                 common = i + 1;
         rel = "";
         for (const char *s = from + common; (s = strchr(s, '/')) != NULL; s++)

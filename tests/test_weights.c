@@ -30,6 +30,20 @@ START_TEST(as_from_the_model)
 }
 END_TEST
 
+/* A folder's name may be the beginning of a file's, or the folder that of the file. */
+START_TEST(from_folders_named_alike)
+{
+    ck_assert_int_eq(shell("cp " MODEL "running.onnx; mkdir run"), 0);
+    ckc_accepts("running.onnx --bind batch=4 --threads 1 --quiet -o run/x");
+    ckc_accepts("run run/x/step.ckp --quiet");
+    ckc_accepts("running.onnx --bind batch=4 --threads 1 --quiet -o ./run");
+    ckc_accepts("run run/step.ckp --quiet");
+    ck_assert_int_eq(shell("mv running.onnx run"), 0);
+    ckc_accepts("run/running.onnx --bind batch=4 --threads 1 --quiet -o run");
+    ckc_accepts("run run/step.ckp --quiet");
+}
+END_TEST
+
 /* The schedule is of the weights that were read. */
 START_TEST(saved_over)
 {
@@ -126,6 +140,7 @@ Suite *suite_weights(void)
     TCase *c = command_case(s, "weights");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, as_from_the_model);
+    tcase_add_test(c, from_folders_named_alike);
     tcase_add_test(c, saved_over);
     tcase_add_test(c, without_what_is_frozen);
     tcase_add_test(c, names_and_types);
