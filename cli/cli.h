@@ -338,7 +338,7 @@ bool weights_give(Job *j);
 bool outputs_apart(Options *o);
 /* Has a --save file this suffix? */
 bool saves(const Options *o, const char *suffix);
-/* Checks early that files can be written where they are wanted. */
+/* Checks early that files can be written where they are wanted, and that the folder's overwrite no other. */
 bool output_check(Job *j);
 /* Can the plan be written as --emit says? */
 bool output_translates(Job *j);

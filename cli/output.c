@@ -68,22 +68,47 @@ static bool same_place(const char *x, const char *y)
     return same;
 }
 
+enum { WEIGHTS_END = 2, INPUTS_END = 5, SAVE = 11, ALL = SAVE + sizeof((Options *)0)->save / sizeof(char *) };
+
+/* The files that options name, inputs first. */
+static void find_named(const Options *o, Named f[ALL])
+{
+    const Named fixed[SAVE] = {{"the file", o->path},   {"--weights", o->weights},
+                               {"--data", o->data},     {"--val", o->val},
+                               {"--expect", o->expect}, {"--metrics", o->metrics},
+                               {"--grads", o->grads},   {"--plot", o->plot},
+                               {"--trace", o->trace},   {"--instance", o->step.instance},
+                               {"--output", o->output}};
+    memcpy(f, fixed, sizeof fixed);
+    for (int i = SAVE; i < ALL; i++)
+        f[i] = (Named){"--save", i - SAVE < o->nsave ? o->save[i - SAVE] : NULL};
+}
+
 bool outputs_apart(Options *o)
 {
-    enum { WEIGHTS_END = 2, INPUTS_END = 5, SAVE = 11, ALL = SAVE + sizeof o->save / sizeof *o->save };
-    Named f[ALL] = {{"the file", o->path},   {"--weights", o->weights},
-                    {"--data", o->data},     {"--val", o->val},
-                    {"--expect", o->expect}, {"--metrics", o->metrics},
-                    {"--grads", o->grads},   {"--plot", o->plot},
-                    {"--trace", o->trace},   {"--instance", o->step.instance},
-                    {"--output", o->output}};
-    for (int i = 0; i < o->nsave; i++)
-        f[SAVE + i] = (Named){"--save", o->save[i]};
+    Named f[ALL];
+    find_named(o, f);
     for (int i = INPUTS_END; i < ALL; i++)
         for (int k = i < SAVE ? 0 : WEIGHTS_END; k < i; k++)
             if (same_place(f[i].path, f[k].path))
                 return fail(&o->diag, "%s: is %s and %s: one would overwrite the other", f[i].path,
                             f[k].option, f[i].option);
+    return true;
+}
+
+/* Is no named file one of the folder's, all of which are replaced or removed? */
+static bool folder_apart(Job *j)
+{
+    Named f[ALL];
+    find_named(j->o, f);
+    for (int k = 0; k < NFILES; k++) {
+        const char *path = arena_printf(&j->arena, "%s/%s", folder_of(j), file_name[k]);
+        for (int i = 0; i < ALL; i++)
+            if (same_place(f[i].path, path))
+                return fail(&j->o->diag,
+                            "%s: is %s and a file of the folder %s: one would overwrite the other", f[i].path,
+                            f[i].option, folder_of(j));
+    }
     return true;
 }
 
@@ -102,7 +127,7 @@ bool output_check(Job *j)
     if (o->save_trained && !saves(o, ".safetensors"))
         return fail(&o->diag, "--save-trained needs --save FILE.safetensors");
     if (!j->in_schedule)
-        TRY(folder_try(folder_of(j), file_name, &o->diag));
+        TRY(folder_apart(j) && folder_try(folder_of(j), file_name, &o->diag));
     for (int i = 0; i < o->nsave; i++)
         TRY(file_try(o->save[i], &o->diag));
     return (!o->grads || file_try(o->grads, &o->diag)) && (!o->plot || file_try(o->plot, &o->diag)) &&

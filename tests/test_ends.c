@@ -184,6 +184,13 @@ START_TEST(nothing_is_overwritten)
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         ckc_refuses(format("m.onnx --bind batch=4 %s", same[i]), 1, "one would overwrite the other");
     ckc_refuses("explain m.onnx --bind batch=4 --instance m.onnx", 1, "one would overwrite the other");
+    static const char *const in_folder[] = {"o/step.onnx -o o", "m.onnx -o o --save o/step.onnx",
+                                            "m.onnx -o ./o --metrics o/report.json",
+                                            "m.onnx -o o --trace o/step.ckp"};
+    ck_assert_int_eq(shell("mkdir o; cp m.onnx o/step.onnx"), 0);
+    for (size_t i = 0; i < sizeof in_folder / sizeof *in_folder; i++)
+        ckc_refuses(format("%s --bind batch=4", in_folder[i]), 1, "one would overwrite the other");
+    same_file("m.onnx", "o/step.onnx");
     write_text("i.dag", "x");
     write_text("b.csv", "x");
     ckc_refuses("pack b.csv -o b.csv", 1, "one would overwrite the other");
