@@ -255,8 +255,8 @@ static bool check(Job *j)
     Options *o = j->o;
     o->steps = 0;
     TRY(step_check(o) && (o->output ? output_check(j) : !o->plot || file_try(o->plot, &o->diag)));
-    if (o->accumulate_auto)
-        return fail(&o->diag, "--accumulate auto is what --batch tries anyway");
+    if (o->accumulate_auto || (o->batches_to && o->step.accumulate > 1))
+        return fail(&o->diag, "--accumulate: micro-batches are what --batch tries anyway");
     if (o->batches_to && o->budgets)
         return fail(&o->diag, "--budgets and --batch are two sweeps");
     return o->batches_to || !o->budget ||

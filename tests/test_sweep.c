@@ -156,6 +156,7 @@ START_TEST(what_is_no_sweep)
     ckc_refuses("sweep " MLP " --batch 8 --budget 1MB", 1, "FROM..TO");
     ckc_refuses("sweep " MLP " --batch 4..8 --budget 50%", 1, "in bytes");
     ckc_refuses("sweep " MLP " --batch 4..8 --budgets 3 --budget 1MB", 1, "two sweeps");
+    ckc_refuses("sweep " MLP " --batch 4..8 --budget 1MB --accumulate 4", 1, "what --batch tries anyway");
     ckc_refuses("sweep " MLP " --budget 1MB", 1, "--batch");
     ckc_refuses("sweep " MLP " --bind batch=4 --batch 4..8 --budget 1MB", 1, "leave it out");
     ckc_refuses("sweep", 1, "no model");
