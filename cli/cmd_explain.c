@@ -155,6 +155,7 @@ static bool plan_other(const Explain *x, Job *base, int64_t budget, Other *other
     Job *j = job_fork(base);
     o->step.budget = budget;
     o->step.budget_fraction = 0;
+    o->step.least_bytes = false;
     bool planned = job_finish(j, &(PassRun){0});
     *other = (Other){.bytes = budget};
     if (planned)

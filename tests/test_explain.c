@@ -64,6 +64,16 @@ START_TEST(every_result_has_a_fate)
 }
 END_TEST
 
+START_TEST(memory_has_its_price_at_an_overhead)
+{
+    ckc_accepts("explain " STEP "--overhead 5% --offload no --json");
+    json_t *e = read_json("out"), *less = json_object_get(e, "less");
+    ck_assert(real_of(less, "predicted_ms") > real_of(e, "predicted_ms"));
+    ck_assert(real_of(less, "ms_per_gib") > 0);
+    json_decref(e);
+}
+END_TEST
+
 START_TEST(one_value_and_one_module)
 {
     ckc_prints("explain " STEP "--budget 75% --offload no --value 4.weight", "always there, at byte");
@@ -151,6 +161,7 @@ Suite *suite_explain(void)
     TCase *t = command_case(s, "why");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, every_result_has_a_fate);
+    tcase_add_test(t, memory_has_its_price_at_an_overhead);
     tcase_add_test(t, one_value_and_one_module);
     tcase_add_test(t, nothing_is_computed_again);
     tcase_add_test(t, what_is_first_fits);
