@@ -412,6 +412,9 @@ static bool explain(Explain *x, Job *base)
 {
     Options *o = x->o;
     o->steps = 0;
+    if (o->value && (o->json || o->node))
+        return fail(&o->diag, "--value: one value is told as text, without %s",
+                    o->json ? "--json" : "--node");
     TRY(step_check(o));
     if (o->accumulate_auto)
         return fail(&o->diag, "ckc explain is of one plan: give --accumulate a number");

@@ -89,6 +89,8 @@ START_TEST(one_value_and_one_module)
     ckc_prints("explain " STEP "--budget 75% --offload no --node 4", "of 4\n");
     json_decref(e);
     ckc_refuses("explain " STEP "--value nothing.of.it", 1, "no value of that name");
+    ckc_fails("", "explain " STEP "--value 4.weight --json", 1, "without --json");
+    ckc_refuses("explain " STEP "--value 4.weight --node 4", 1, "without --node");
     ckc_refuses("explain " STEP "--node 44", 1, "such a name");
     ckc_refuses("explain " STEP "--accumulate auto", 1, "--accumulate");
     ckc_refuses("explain " STEP "--budget 1kB", 3, "cannot be met");
