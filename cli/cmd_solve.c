@@ -19,6 +19,9 @@ typedef struct {
     char err[REMAT_ERR];
 } Solve;
 
+/* What percentages are of: the bytes that the instance says, or the peak of its own order. */
+static int64_t whole_of(const Solve *job) { return job->inst.whole > 0 ? job->inst.whole : job->input_peak; }
+
 static bool find_budget(Solve *job)
 {
     const char *text = job->o->budget;
@@ -28,8 +31,7 @@ static bool find_budget(Solve *job)
         return true;
     if (strchr(text, '%')) {
         double percent = strtod(text, &end);
-        int64_t whole = job->inst.whole > 0 ? job->inst.whole : job->input_peak;
-        job->budget = (int64_t)((double)whole * percent / 100);
+        job->budget = (int64_t)((double)whole_of(job) * percent / 100);
         return end != text && strcmp(end, "%") == 0 && percent >= 0 && percent <= 1e6;
     }
     job->budget = strtoll(text, &end, 10);
@@ -71,10 +73,9 @@ static json_t *result_json(const Solve *job, const RematResult *r, int64_t budge
     return j;
 }
 
-/* Bytes in percent of the peak of the instance's own order. */
-static double of_peak(const Solve *job, int64_t bytes)
+static double percent_of_whole(const Solve *job, int64_t bytes)
 {
-    return job->input_peak ? 100 * (double)bytes / (double)job->input_peak : 0;
+    return whole_of(job) ? 100 * (double)bytes / (double)whole_of(job) : 0;
 }
 
 static char *result_text(const Solve *job, const RematResult *r, int64_t budget)
@@ -82,16 +83,16 @@ static char *result_text(const Solve *job, const RematResult *r, int64_t budget)
     if (!r->feasible)
         return mem_printf("budget %" PRId64 " (%.2f %%): %s; least peak found %" PRId64
                           " (%.3f %%), none below %" PRId64 " (%.3f %%)\n",
-                          budget, of_peak(job, budget),
+                          budget, percent_of_whole(job, budget),
                           r->proved_infeasible ? "infeasible" : "no schedule found", r->min_budget,
-                          of_peak(job, r->min_budget), r->min_budget_bound,
-                          of_peak(job, r->min_budget_bound));
+                          percent_of_whole(job, r->min_budget), r->min_budget_bound,
+                          percent_of_whole(job, r->min_budget_bound));
     return mem_printf("budget %" PRId64 " (%.2f %%): cost %" PRId64
                       " (+%.4f %%), bound +%.4f %%, gap %.4f %%%s, peak %" PRId64
                       " (%.3f %%), %d steps, %.2f s\n",
-                      budget, of_peak(job, budget), r->cost, over_base(job, r->cost),
+                      budget, percent_of_whole(job, budget), r->cost, over_base(job, r->cost),
                       over_base(job, r->lower_bound), gap_of(r), r->proved_optimal ? " (optimal)" : "",
-                      r->peak, of_peak(job, r->peak), r->n, r->seconds);
+                      r->peak, percent_of_whole(job, r->peak), r->n, r->seconds);
 }
 
 static void print_result(const Solve *job, const RematResult *r, int64_t budget)
@@ -165,17 +166,18 @@ static int run_pareto(Solve *job)
     int32_t n = (int32_t)job->o->pareto;
     RematResult *r = mem_new((size_t)n, sizeof *r);
     json_t *all = json_array();
-    int status = EXIT_SUCCESS;
     o.budget = job->o->budget ? job->budget : 0;
-    if (!remat_pareto(&job->inst, &o, n, r, job->err))
-        status = bad(job);
-    for (int32_t i = 0; i < n && status == EXIT_SUCCESS; i++) {
+    bool ok = remat_pareto(&job->inst, &o, n, r, job->err);
+    int status = ok ? EXIT_INFEASIBLE : bad(job);
+    for (int32_t i = 0; i < n && ok; i++) {
+        if (r[i].feasible)
+            status = EXIT_SUCCESS;
         if (job->o->json)
             json_array_append_new(all, result_json(job, &r[i], r[i].budget));
         else
             print_result(job, &r[i], r[i].budget);
     }
-    if (job->o->json && status == EXIT_SUCCESS)
+    if (job->o->json && ok)
         json_print(all, 9);
     for (int32_t i = 0; i < n; i++)
         remat_result_free(&r[i]);
@@ -217,10 +219,8 @@ static bool fill_row(Solve *job, PolicyTable *t, PolicyRow *row)
 static int run_policies(Solve *job)
 {
     RematBound bound;
-    PolicyTable t = {.path = job->o->path,
-                     .budget = job->budget,
-                     .base = (double)job->base_cost,
-                     .whole = job->inst.whole > 0 ? job->inst.whole : job->input_peak};
+    PolicyTable t = {
+        .path = job->o->path, .budget = job->budget, .base = (double)job->base_cost, .whole = whole_of(job)};
     policy_rows(job->o, &t);
     if (!remat_bound(&job->inst, job->budget, 0, &bound, job->err))
         return bad(job);
@@ -243,10 +243,21 @@ static int run_policy(Solve *job)
     return finish(job, &r, job->budget);
 }
 
+/* Is one thing asked for, and --output of one schedule? */
+static bool check_options(Options *o)
+{
+    bool all = o->step.policy && strcmp(o->step.policy, "all") == 0;
+    if (!!o->pareto + o->min_budget + !!o->step.policy > 1)
+        return fail(&o->diag, "--pareto, --min-budget and --policy exclude each other");
+    return !o->output || (!o->pareto && !all) ||
+           fail(&o->diag, "--output is of one schedule, %s finds several", all ? "--policy all" : "--pareto");
+}
+
 static bool read_instance(Solve *job)
 {
     Options *o = job->o;
     TRY(o->path || fail(&o->diag, "no instance given"));
+    TRY(check_options(o));
     TRY(o->budget || o->pareto || o->min_budget || fail(&o->diag, "--budget is missing"));
     TRY(!o->output || file_try(o->output, &o->diag));
     TRY(remat_read(o->path, &job->inst, &job->ids, job->err));

@@ -244,7 +244,7 @@ const Row option_rows[] = {
 
     TITLED("Search:"),
     TEXT_OF(SOLVE | OFTEN, "budget", 'b', "BYTES|%", budget,
-            "Bytes, or a percentage of the input order's peak"),
+            "Bytes, or a percentage of what the instance calls whole, else of its own order's peak"),
     REAL_OF(SOLVE | OFTEN, "time", 't', step.time_limit, 1e-3, 1e9, "Time limit in seconds (default 10)"),
     INTEGER_OF(SOLVE, "moves", 0, step.max_moves, 1, 1e18,
                "Limit of search moves; without --time the only limit"),

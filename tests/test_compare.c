@@ -211,6 +211,22 @@ START_TEST(policies_that_are_none)
 }
 END_TEST
 
+/* Percentages are of what the instance calls whole; the order that it has holds less. */
+START_TEST(solve_answers_one_question)
+{
+    write_text("w.dag", "persistent 10\nwhole 200\nloss 1\n0 10 50 ;\n1 10 50 0 ;\n2 10 50 1 0 ; keep\n");
+    ckc_prints("solve w.dag --budget 80%", "budget 160 (80.00 %): cost 30 ");
+    ck_assert_int_eq(ckc("solve w.dag --pareto 2 --budget 50%"), 3);
+    ck_assert_int_eq(ckc("solve w.dag --pareto 2 --budget 50% --json"), 3);
+    ckc_accepts("solve w.dag --pareto 2 --budget 80%");
+    ckc_refuses("solve w.dag --budget 80% --policy all -o s.txt", 1, "--policy all finds several");
+    ckc_refuses("solve w.dag --pareto 2 -o s.txt", 1, "--pareto finds several");
+    ckc_refuses("solve w.dag --min-budget --pareto 2", 1, "exclude each other");
+    ckc_refuses("solve w.dag --min-budget --budget 80% --policy all", 1, "exclude each other");
+    ckc_refuses("solve w.dag --pareto 2 --budget 80% --policy dtr", 1, "exclude each other");
+}
+END_TEST
+
 /* What is behind it would not be read. */
 START_TEST(instance_with_a_nul_byte)
 {
@@ -234,6 +250,7 @@ Suite *suite_compare(void)
     tcase_add_test(t, interrupted);
     tcase_add_test(t, no_plan_is_a_row);
     tcase_add_test(t, policies_that_are_none);
+    tcase_add_test(t, solve_answers_one_question);
     tcase_add_test(t, instance_with_a_nul_byte);
     return s;
 }
