@@ -378,20 +378,23 @@ static Diagram draw(const Sweep *s, const Point *best, int way)
     char bytes[32];
     Series *line = NEW(a, Series, WAYS + 1);
     uint32_t n = 0;
+    double high = 0; /* the largest batch that fits in any way */
     for (int w = 0; w < WAYS; w++) {
         line[n] = draw_way(s, w, paint[w], way_name[w]);
-        n += line[n].n > 0;
+        if (line[n].n == 0)
+            continue;
+        high = fmax(high, line[n].at[line[n].n - 1].x);
+        n++;
     }
     if (s->o->output)
         line[n++] = plot_mark(a, (double)best->batch, rate(best, way));
     const Point *most = largest(s);
-    int64_t high = most && most->batch > best->batch ? most->batch : best->batch;
     const char *fitting = most ? arena_printf(a, "largest batch that fits: %" PRId64, most->batch)
                                : "no batch fits as a whole";
     return (Diagram){arena_printf(a, "%s: samples/s by batch", s->o->path),
                      arena_printf(a, "budget %s; %s; fastest: %" PRId64, bytes_str(s->given.budget, bytes),
                                   fitting, best->batch),
-                     {.low = (double)s->point[0].batch, .high = (double)high, .log2 = true, .label = "batch"},
+                     {.low = (double)s->point[0].batch, .high = high, .log2 = true, .label = "batch"},
                      {.high = 1.08 * rate(best, way), .label = "samples/s, as predicted"},
                      line,
                      n};

@@ -112,6 +112,21 @@ START_TEST(micro_batches_alone_fit)
 }
 END_TEST
 
+START_TEST(the_picture_holds_every_point)
+{
+    write_device("device.txt", 0);
+    ckc_accepts("sweep " MLP " --device device.txt --moves 5000 --json --batch 16..128 --budget 90kB "
+                "--plot sweep.svg");
+    json_t *s = read_json("out");
+    ck_assert(json_is_object(json_object_get(point_of(s, 128), "micro_batches")));
+    ck_assert(real_of(s, "largest_batch") < 128 && real_of(s, "best_batch") < 128);
+    json_decref(s);
+    char *svg = read_text("sweep.svg");
+    ck_assert(strstr(svg, ">128</text>") != NULL);
+    free(svg);
+}
+END_TEST
+
 START_TEST(nothing_to_recompute)
 {
     json_t *s = sweep("--batch 4..8 --budget 100MB");
@@ -171,6 +186,7 @@ Suite *suite_sweep(void)
     tcase_add_test(t, less_memory_is_never_faster);
     tcase_add_test(t, larger_batches);
     tcase_add_test(t, micro_batches_alone_fit);
+    tcase_add_test(t, the_picture_holds_every_point);
     tcase_add_test(t, nothing_to_recompute);
     tcase_add_test(t, busy_machine);
     tcase_add_test(t, what_is_no_sweep);
