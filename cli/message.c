@@ -86,7 +86,8 @@ static void error_json(const char *text, const char *file, int status)
 /* `before`, the file's name unless the message already begins with it, and the message.  malloc'ed. */
 static char *error_text(const char *before, const Diag *d, const char *file)
 {
-    bool named = !file || strncmp(d->msg, file, strlen(file)) == 0;
+    size_t n = file ? strlen(file) : 0;
+    bool named = !file || (strncmp(d->msg, file, n) == 0 && d->msg[n] == ':');
     return mem_printf("%s%s%s%s", before, named ? "" : file, named ? "" : ": ", d->msg);
 }
 

@@ -62,6 +62,19 @@ START_TEST(one_line_or_a_table)
 }
 END_TEST
 
+/* The file is named once, also if the message begins with the same letters. */
+START_TEST(errors_name_the_file)
+{
+    static const char *const line[] = {"b: budget of 10", "b: no such file"};
+    static const Diag said[] = {{.msg = "budget of 10"}, {.msg = "b: no such file"}};
+    for (int i = 0; i < 2; i++) {
+        char *text = error_line(&said[i], "b");
+        ck_assert_str_eq(text, line[i]);
+        free(text);
+    }
+}
+END_TEST
+
 START_TEST(lines_as_wide_as_the_terminal)
 {
     char *text = printed("ckc: words of a message that is wider than the terminal is, and "
@@ -299,6 +312,7 @@ Suite *suite_message(void)
     TCase *t = tcase_create("text");
     tcase_add_test(t, escapes);
     tcase_add_test(t, one_line_or_a_table);
+    tcase_add_test(t, errors_name_the_file);
     tcase_add_test(t, lines_as_wide_as_the_terminal);
     tcase_add_test(t, names_that_were_meant);
     tcase_add_test(t, what_no_memory_holds_is_refused_early);
