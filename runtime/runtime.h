@@ -170,7 +170,7 @@ typedef struct {
     double median;    /* seconds per step, without feeding; the first step, which finds caches and threads
                        * cold, counts only if it is the only one */
     double *seconds;  /* per plan step: its least time, which leaves out disturbed runs, scaled so that all
-                       * sum to the median; owned */
+                       * sum to the median; owned; NULL: no step was made */
     double others;    /* share of all processors that other processes used meanwhile; 0: not asked for */
 } TrainResult;
 

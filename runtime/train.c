@@ -207,6 +207,10 @@ bool train_run(Executor *x, const TrainOptions *o, TrainResult *r, Diag *d)
     r->median = ok ? median(all.seconds + cold, r->steps - cold) : 0;
     if (ok)
         scale_to(r->seconds, p, r->median);
+    if (r->steps == 0) { /* nothing was measured */
+        free(r->seconds);
+        r->seconds = NULL;
+    }
     free(all.seconds);
     if (!ok)
         train_result_free(r);

@@ -50,6 +50,17 @@ START_TEST(goes_on_in_another_plan)
 }
 END_TEST
 
+START_TEST(nothing_is_measured_without_a_step)
+{
+    ckc_accepts(MLP "--steps 2 " KEPT);
+    ckc_accepts(MLP "--steps 2 --resume --profile --json " KEPT);
+    json_t *report = read_json("out");
+    ck_assert(json_is_null(json_object_get(report, "measured_ms")));
+    ck_assert_ptr_null(json_object_get(report, "profile"));
+    json_decref(report);
+}
+END_TEST
+
 /* Rows of a file and running statistics. */
 START_TEST(goes_on_in_the_data)
 {
@@ -249,6 +260,7 @@ Suite *suite_resume(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, goes_on_with_the_same_bits, 0, sizeof ways / sizeof *ways);
     tcase_add_test(c, goes_on_in_another_plan);
+    tcase_add_test(c, nothing_is_measured_without_a_step);
     tcase_add_test(c, goes_on_in_the_data);
     tcase_add_test(c, a_signal_leaves_a_checkpoint);
     tcase_add_test(c, killed);
