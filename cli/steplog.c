@@ -46,17 +46,19 @@ static void step_metrics(StepLog *l, int64_t step, double loss, double seconds)
     write_metrics(l, o);
 }
 
-/* The step of a line; INT64_MAX: the line was not written by us, or is incomplete. */
-static int64_t step_of(const char *line)
+/* Is it a line, written by us and complete, that a run which begins behind step `first` does not write
+ * again?  validates: it begins with the validation of that step. */
+static bool is_kept(const char *line, int64_t first, bool validates)
 {
     json_t *o = json_loads(line, 0, NULL), *step = json_object_get(o, "step");
-    int64_t v = json_is_integer(step) && strchr(line, '\n') ? json_integer_value(step) : INT64_MAX;
+    int64_t last = validates && json_object_get(o, "val_loss") ? first - 1 : first;
+    bool kept = json_is_integer(step) && strchr(line, '\n') && json_integer_value(step) <= last;
     json_decref(o);
-    return v;
+    return kept;
 }
 
-/* Removes the lines of steps after `first`. */
-static bool keep_lines(const char *path, int64_t first, Diag *d)
+/* Removes the lines that the run writes again. */
+static bool keep_lines(const char *path, int64_t first, bool validates, Diag *d)
 {
     NewFile out;
     char *line = NULL;
@@ -66,7 +68,7 @@ static bool keep_lines(const char *path, int64_t first, Diag *d)
         return errno == ENOENT || fail(d, "%s: %s", path, strerror(errno));
     bool ok = file_create(&out, path, d);
     while (ok && getline(&line, &room, in) > 0)
-        if (step_of(line) <= first)
+        if (is_kept(line, first, validates))
             file_write(&out, line, strlen(line));
     free(line);
     fclose(in);
@@ -80,7 +82,7 @@ static bool open_metrics(StepLog *l, int64_t first)
     if (!o->metrics)
         return true;
     if (first > 0 && !file_is_stream(o->metrics))
-        TRY(keep_lines(o->metrics, first, d));
+        TRY(keep_lines(o->metrics, first, l->j->val_due, d));
     l->metrics = file_open_log(o->metrics, first > 0);
     return l->metrics || file_not_made(o->metrics, errno, d);
 }

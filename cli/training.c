@@ -198,13 +198,19 @@ static bool ends_epoch(const Job *j, int64_t step)
     return j->data && step * j->step_rows / j->epoch > (step - 1) * j->step_rows / j->epoch;
 }
 
+static bool validation_due(const Job *j, int64_t step, bool last)
+{
+    const Options *o = j->o;
+    return j->val && (last || (o->val_every ? step % o->val_every == 0 : ends_epoch(j, step)));
+}
+
 static bool work_due(void *user, int64_t step)
 {
     Job *j = user;
     const Options *o = j->o;
     double since = clock_seconds() - j->checkpoint_seconds;
     j->checkpoint_due = o->checkpoint && (o->every ? step % o->every == 0 : since > CHECKPOINT_SECONDS);
-    j->val_due = j->val && (o->val_every ? step % o->val_every == 0 : ends_epoch(j, step));
+    j->val_due = validation_due(j, step, false);
     return j->checkpoint_due || j->val_due;
 }
 
@@ -397,6 +403,8 @@ bool job_train(Job *j)
     TRY(job_begin(j) && check_left(j));
     bool pauses = o->checkpoint || j->val;
     TrainOptions to = job_options(j, j->steps - j->done);
+    /* A checkpoint is written before the validation of its step, which the run may not have come to. */
+    j->val_due = j->done && validation_due(j, j->done, j->done == j->steps);
     TRY(steplog_open(j, &to.schedule, j->done));
     steplog_listen(j->log, &to);
     to.pauses = pauses ? work_due : NULL;
@@ -404,8 +412,9 @@ bool job_train(Job *j)
     to.finite = !o->step.import.forward_only;
     to.stop = &signal_caught;
     to.others = true;
-    j->blame = run->data ? run->data : o->path;
     signals_defer();
+    TRY(!j->val_due || validate(j, j->done, &o->diag));
+    j->blame = run->data ? run->data : o->path;
     progress(&o->step.progress, "running %lld step%s", (long long)j->steps, j->steps > 1 ? "s" : "");
     TRY(train_run(j->exec, &to, &j->result, &o->diag));
     j->blame = NULL;

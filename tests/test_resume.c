@@ -84,6 +84,28 @@ START_TEST(goes_on_in_the_data)
 }
 END_TEST
 
+/* As with a run that ends between the checkpoint of a step and the step's validation. */
+START_TEST(goes_on_with_the_validation)
+{
+    const char *again = MLP "--steps 2 --resume --val v.npz --metrics m.jsonl --json " KEPT;
+    float x[4 * 16] = {1};
+    int64_t target[4] = {3, 1, 4, 1}, rows = 4;
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){4, 16}), x}},
+                       {"target", {type_make(DT_I64, 1, &rows), target}}};
+    Diag d = {0};
+    ck_assert_msg(npz_write("v.npz", 2, v, &d), "%s", d.msg);
+    ckc_accepts(MLP "--steps 2 --metrics m.jsonl " KEPT);
+    for (int i = 0; i < 2; i++) {
+        ckc_accepts(again);
+        json_t *report = read_json("out"), *losses = json_object_get(report, "val_losses");
+        ck_assert_uint_eq(json_array_size(losses), 1);
+        ck_assert(real_of(json_array_get(losses, 0), "step") == 2);
+        json_decref(report);
+        ck_assert_int_eq(shell("test $(grep -c val_loss m.jsonl) = 1 && test $(wc -l <m.jsonl) = 3"), 0);
+    }
+}
+END_TEST
+
 /* ---- interruptions ---------------------------------------------------------------------------------- */
 
 static bool has_checkpoint(void) { return files_like("c/step-*.safetensors") > 0; }
@@ -262,6 +284,7 @@ Suite *suite_resume(void)
     tcase_add_test(c, goes_on_in_another_plan);
     tcase_add_test(c, nothing_is_measured_without_a_step);
     tcase_add_test(c, goes_on_in_the_data);
+    tcase_add_test(c, goes_on_with_the_validation);
     tcase_add_test(c, a_signal_leaves_a_checkpoint);
     tcase_add_test(c, killed);
     tcase_add_test(c, two_runs);
