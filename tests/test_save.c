@@ -276,6 +276,84 @@ START_TEST(external_changes_with_the_model)
 }
 END_TEST
 
+static void save_as(const char *path)
+{
+    Diag d = {0};
+    SaveValue v[4];
+    OnnxModel *m = onnx_open("in.onnx", &d);
+    ck_assert_msg(m && onnx_save(m, path, save_values(v, "a"), v, false, &d), "%s", d.msg);
+    onnx_close(m);
+}
+
+/* A renamed model has its data under the name that the saved one's would have; so has a copy of a model that
+ * is replaced. */
+START_TEST(external_data_of_the_model_stays)
+{
+    Diag d = {0};
+    write_external();
+    save_as("model.onnx");
+    ck_assert_int_eq(rename("model.onnx", "in.onnx"), 0);
+    for (int i = 0; i < 3; i++)
+        save_as("model.onnx");
+    ck_assert_int_eq(files_like("model.onnx*.data"), 2);
+    OnnxModel *m = onnx_open("in.onnx", &d);
+    expect_values(m, "b", 1, 2);
+    onnx_close(m);
+    ck_assert_int_eq(shell("cp in.onnx model.onnx"), 0);
+    save_as("model.onnx");
+    m = onnx_open("in.onnx", &d);
+    expect_values(m, "b", 1, 2);
+    onnx_close(m);
+    m = onnx_open("model.onnx", &d);
+    expect_values(m, "b", 1, 2);
+    onnx_close(m);
+}
+END_TEST
+
+/* Tensors with external data in a node, in the body of an If, and in a function. */
+START_TEST(external_tensors_of_nodes)
+{
+    Diag d = {0};
+    Message value = {.n = 0}, constant = {.n = 0}, body = {.n = 0}, branch = {.n = 0}, test = {.n = 0},
+            graph = {.n = 0}, function = {.n = 0}, model = {.n = 0};
+    float w[2] = {1, 2};
+    write_bytes("w.bin", w, sizeof w);
+    put_tensor(&body, "a", 2, 1, NULL, 0, "0");
+    put_string(&value, 1, "value");
+    put_bytes(&value, 5, body.b + 2, body.n - 2); /* the tensor without its header */
+    put_string(&constant, 2, "k");
+    put_string(&constant, 4, "Constant");
+    put_bytes(&constant, 5, value.b, value.n);
+    put_bytes(&body, 1, constant.b, constant.n);
+    put_string(&branch, 1, "then_branch");
+    put_bytes(&branch, 6, body.b, body.n);
+    put_string(&test, 1, "c");
+    put_string(&test, 2, "y");
+    put_string(&test, 4, "If");
+    put_bytes(&test, 5, branch.b, branch.n);
+    put_bytes(&graph, 1, test.b, test.n);
+    put_bytes(&graph, 1, constant.b, constant.n);
+    put_string(&function, 1, "F");
+    put_bytes(&function, 7, constant.b, constant.n);
+    put_bytes(&model, 7, graph.b, graph.n);
+    put_bytes(&model, 25, function.b, function.n);
+    write_bytes("in.onnx", model.b, model.n);
+    OnnxModel *m = save_and_open("");
+    ck_assert_int_eq(unlink("w.bin"), 0);
+    Onnx__NodeProto *const *node = m->proto->graph->node;
+    const Onnx__GraphProto *then = node[0]->attribute[0]->g;
+    const Onnx__TensorProto *t[] = {node[1]->attribute[0]->t, then->initializer[0],
+                                    then->node[0]->attribute[0]->t,
+                                    m->proto->functions[0]->node[0]->attribute[0]->t};
+    for (int i = 0; i < 4; i++) {
+        OnnxTensor made;
+        ck_assert_msg(tensor_load(m, t[i], &made, &d), "%s", d.msg);
+        ck_assert_mem_eq(made.t.data, w, sizeof w);
+    }
+    onnx_close(m);
+}
+END_TEST
+
 /* A body of If and a function, each with a dropout that trains, and with fields of the future. */
 static void write_bodies(const char *path)
 {
@@ -366,6 +444,8 @@ Suite *suite_save(void)
     tcase_add_test(tc, nothing_replaced_is_a_copy);
     tcase_add_test(tc, external_stays_external);
     tcase_add_test(tc, external_changes_with_the_model);
+    tcase_add_test(tc, external_data_of_the_model_stays);
+    tcase_add_test(tc, external_tensors_of_nodes);
     tcase_add_loop_test(tc, bodies_and_functions, 0, 2);
     tcase_add_test(tc, refusals);
     suite_add_tcase(s, tc);

@@ -5,10 +5,13 @@
  * of newer ONNX versions survive, and weights are never copied in memory.  Lengths are known
  * once the rope is complete; then it is written.  Linear in the size of the file. */
 #include "../mem.h"
+#include "../within.h"
 #include "save_int.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Fields of TensorProto that hold elements or say where they are. */
@@ -181,7 +184,7 @@ static Buf head_of(Save *s, const WireField *proto)
     return head;
 }
 
-/* Finds the elements of an initializer in an external file of the model. */
+/* Finds the elements of a tensor in an external file of the model. */
 static bool external_elements(Save *s, const WireField *proto, const void **data, size_t *size)
 {
     const char *text[3] = {NULL};
@@ -208,12 +211,23 @@ static bool external_elements(Save *s, const WireField *proto, const void **data
     return true;
 }
 
+bool is_external(const WireField *tensor) { return number_in(tensor, TENSOR_LOCATION) == 1; }
+
+void put_external_tensor(Save *s, Buf *out, const WireField *tensor)
+{
+    Buf head = head_of(s, tensor);
+    const void *data;
+    size_t size;
+    if (external_elements(s, tensor, &data, &size) && spill_elements(s, &head, data, size))
+        put_message(&s->a, out, tensor->number, &head);
+}
+
 /* ---- the graph ------------------------------------------------------------------------------ */
 
 static bool initializer(Save *s, const WireField *proto, size_t whole)
 {
     Target *t = named(s, proto, TENSOR_NAME);
-    bool external = number_in(proto, TENSOR_LOCATION) == 1;
+    bool external = is_external(proto);
     const void *data;
     size_t size;
     if (!t && !external) {
@@ -275,14 +289,14 @@ static bool producer(Save *s, const WireField *f, size_t whole)
 {
     bool input = f->number == GRAPH_INPUT;
     Buf changed = {0};
-    if (!input && put_changed_node(s, &changed, f, s->node++)) {
-        rope_add(s, &s->graph, changed.p, changed.n);
-        return true;
-    }
+    uint32_t node = input ? 0 : s->node++;
     Target *t = named(s, f, input ? INFO_NAME : NODE_OUTPUT);
     if (!t || t->initializer || t->v->alias) {
-        rope_add(s, &s->graph, f->start, whole);
-        return true;
+        if (!input && put_changed_node(s, &changed, f, node))
+            rope_add(s, &s->graph, changed.p, changed.n);
+        else
+            rope_add(s, &s->graph, f->start, whole);
+        return !s->d->failed;
     }
     if (input)
         t->elem = input_elem(f);
@@ -344,7 +358,7 @@ static bool rewrite_model(Save *s, const WireField *graph)
             rope_add(s, &s->model, f.start, (size_t)(w.p - f.start));
         }
     }
-    return true;
+    return !s->d->failed;
 }
 
 static bool write_model(Save *s)
@@ -366,24 +380,57 @@ static bool write_model(Save *s)
     return true;
 }
 
-/* Chooses the external file.  Two names take turns: a model keeps its data until another has its place. */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Does the model that is read have external data in that file? */
+static bool is_read(Save *s, const char *path)
+{
+    static const char key[] = "\n\010location"; /* of an entry; its value follows */
+    const uint8_t *p = s->m->map.data, *end = p + s->m->map.size;
+    bool found = false;
+    while (!found && (p = memmem(p, (size_t)(end - p), key, sizeof key - 1))) {
+        p += sizeof key - 1;
+        Wire w = wire_of(p, (size_t)(end - p));
+        WireField f;
+        if (wire_next(&w, &f) && f.number == ENTRY_VALUE && f.type == WIRE_BYTES && f.size < PATH_MAX) {
+            const char *location = arena_strndup(&s->a, (const char *)f.data, f.size);
+            found = same_file(path, path_beside(&s->a, s->m->path, location));
+        }
+    }
+    return found;
+}
+
+/* Has the model that is replaced external data in that file of its folder? */
+static bool is_replaced(Save *s, const FileMap *old, const char *path)
+{
+    Buf location = {0};
+    const char *slash = strrchr(path, '/');
+    put_string(&s->a, &location, ENTRY_VALUE, slash ? slash + 1 : path);
+    return old->data && memmem(old->data, old->size, location.p, location.n);
+}
+
+/* Chooses the external file.  Names take turns: a model keeps its data until another has its place.  What the
+ * model that is read needs stays, unless it is itself replaced. */
 static void choose_data(Save *s)
 {
-    const char *name[] = {arena_printf(&s->a, "%s.data", s->path), arena_printf(&s->a, "%s.2.data", s->path)};
     FileMap old = {0};
     Diag none = {0};
-    s->data_path = name[0];
-    if (access(s->path, R_OK) != 0 || !file_map(&old, s->path, &none))
-        return;
-    for (int i = 0; i < 2; i++) {
-        Buf location = {0};
-        const char *slash = strrchr(name[i], '/');
-        put_string(&s->a, &location, ENTRY_VALUE, slash ? slash + 1 : name[i]);
-        if (old.data && memmem(old.data, old.size, location.p, location.n))
-            s->old_data = name[i];
+    if (access(s->path, R_OK) == 0 && !file_map(&old, s->path, &none))
+        old = (FileMap){0};
+    bool itself = same_file(s->path, s->m->path);
+    for (int i = 1; i <= 3 || !s->data_path; i++) {
+        const char *name =
+            i == 1 ? arena_printf(&s->a, "%s.data", s->path) : arena_printf(&s->a, "%s.%d.data", s->path, i);
+        bool read = is_read(s, name), replaced = is_replaced(s, &old, name);
+        if (replaced && (!read || itself))
+            s->old_data = name;
+        if (!read && !replaced && !s->data_path)
+            s->data_path = name;
     }
-    if (s->old_data == name[0])
-        s->data_path = name[1];
     file_unmap(&old);
 }
 

@@ -45,10 +45,15 @@ typedef struct {
 /* ---- save.c ---------------------------------------------------------------------------- */
 
 Target *target_of(const Save *s, const WireField *name); /* the target of that name; NULL: none */
+bool is_external(const WireField *tensor); /* Do the elements of a TensorProto lie in a file of their own? */
+/* Append such a tensor with its elements in the external file of the saved model; s->d says what failed. */
+void put_external_tensor(Save *s, Buf *out, const WireField *tensor);
 
-/* ---- save_node.c: nodes with other operands, or as they are when nothing trains ---------- */
+/* ---- save_node.c: nodes with other operands, other external files, or as they are when nothing
+ * trains */
 
-/* Append node number `index` of the main graph as it is saved; false: it stays as it is. */
+/* Append node number `index` of the main graph as it is saved; false: it stays as it is.  s->d says what
+ * failed. */
 bool put_changed_node(Save *s, Buf *b, const WireField *proto, uint32_t index);
 /* Append function number `index` of the model, likewise. */
 bool put_changed_function(Save *s, Buf *b, const WireField *proto, size_t index);

@@ -1,5 +1,6 @@
 /* save_node.c -- nodes in a saved model: with operands that are parameters of their own
- * (merged.c), and as they are when nothing trains, in bodies and functions, too. */
+ * (merged.c), and, in bodies and functions, too, with their external data in another file, and as they are
+ * when nothing trains. */
 #include "save_int.h"
 #include <string.h>
 
@@ -43,6 +44,14 @@ static NodeForm form_of(const Save *s, const Place *at)
     return s->inference ? inference_form(s->m, at->p, at->opset, at->index != IN_BODY) : form;
 }
 
+static bool any_external(size_t n, Onnx__TensorProto *const *tensor)
+{
+    bool external = false;
+    for (size_t i = 0; i < n; i++)
+        external |= tensor[i]->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    return external;
+}
+
 static bool graph_changes(const Save *s, const Onnx__GraphProto *g, int opset);
 
 static bool node_changes(const Save *s, const Place *at)
@@ -50,7 +59,8 @@ static bool node_changes(const Save *s, const Place *at)
     bool changes = form_of(s, at).changes || own_name(s, at, -1);
     for (size_t k = 0; k < at->p->n_attribute && !changes; k++) {
         const Onnx__AttributeProto *a = at->p->attribute[k];
-        changes = a->g && graph_changes(s, a->g, at->opset);
+        changes = any_external(a->t ? 1 : 0, &a->t) || any_external(a->n_tensors, a->tensors) ||
+                  (a->g && graph_changes(s, a->g, at->opset));
         for (size_t i = 0; i < a->n_graphs && !changes; i++)
             changes = graph_changes(s, a->graphs[i], at->opset);
     }
@@ -60,14 +70,14 @@ static bool node_changes(const Save *s, const Place *at)
 static bool any_changes(const Save *s, size_t n, Onnx__NodeProto *const *node, int opset)
 {
     bool changes = false;
-    for (size_t i = 0; i < n && s->inference && !changes; i++)
+    for (size_t i = 0; i < n && !changes; i++)
         changes = node_changes(s, &(Place){node[i], IN_BODY, opset});
     return changes;
 }
 
 static bool graph_changes(const Save *s, const Onnx__GraphProto *g, int opset)
 {
-    return any_changes(s, g->n_node, g->node, opset);
+    return any_external(g->n_initializer, g->initializer) || any_changes(s, g->n_node, g->node, opset);
 }
 
 /* ---- one node -------------------------------------------------------------------------------- */
@@ -87,7 +97,9 @@ static void put_attribute(Save *s, Buf *out, const WireField *proto, const Onnx_
         else if (f.number == ATTR_GRAPHS && k < a->n_graphs) {
             put_body(s, &b, &f, GRAPH_NODE, a->graphs[k]->n_node, a->graphs[k]->node, opset);
             k++;
-        } else
+        } else if ((f.number == ATTR_TENSOR || f.number == ATTR_TENSORS) && is_external(&f))
+            put_external_tensor(s, &b, &f);
+        else
             put_bytes(&s->a, &b, f.start, (size_t)(w.p - f.start));
     put_message(&s->a, out, NODE_ATTRIBUTE, &b);
 }
@@ -169,6 +181,8 @@ static void put_body(Save *s, Buf *out, const WireField *body, uint32_t node_fie
         Place at = {f.number == node_field && i < n ? node[i++] : NULL, IN_BODY, opset};
         if (at.p && node_changes(s, &at))
             put_node(s, &b, node_field, &f, &at);
+        else if (node_field == GRAPH_NODE && f.number == GRAPH_INITIALIZER && is_external(&f))
+            put_external_tensor(s, &b, &f);
         else
             put_bytes(&s->a, &b, f.start, (size_t)(w.p - f.start));
     }
