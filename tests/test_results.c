@@ -207,6 +207,36 @@ START_TEST(predictions)
 }
 END_TEST
 
+/* A number that a float cannot hold, around integers. */
+START_TEST(padding_of_integers)
+{
+    enum { INT32 = 6, INT64 = 7 };
+    int32_t element[] = {1}, padded[] = {(1 << 24) + 1, 1};
+    int64_t before[] = {1, 0};
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    start(&b, 17);
+    add_value(&b, &a, "x", INT32, "1", true);
+    add_value(&b, &a, "y", INT32, "2", false);
+    add_node(&b, &a, "Pad", "x before value", "y");
+    Onnx__TensorProto *t = add_tensor(&b, "before", 1, (int64_t[]){2}, NULL);
+    t->data_type = INT64;
+    t->int64_data = before;
+    t->n_int64_data = 2;
+    t = add_tensor(&b, "value", 0, NULL, NULL);
+    t->data_type = INT32;
+    t->int32_data = padded;
+    t->n_int32_data = 1;
+    save(&b, &a, "pad.onnx");
+    NamedTensor in = {"x", {type_make(DT_I32, 1, (int64_t[]){1}), element}};
+    NamedTensor out = {"y", {type_make(DT_I32, 1, (int64_t[]){2}), padded}};
+    ck_assert(npz_write("in.npz", 1, &in, &d) && npz_write("out.npz", 1, &out, &d));
+    ckc_accepts("eval pad.onnx --data in.npz --expect out.npz --rtol 0 --atol 0");
+    arena_free(&a);
+}
+END_TEST
+
 static void refuses(ckc_session *s, Read *read, const char *name, size_t bytes, const char *says)
 {
     ckc_error e;
@@ -294,6 +324,7 @@ Suite *suite_results(void)
     tcase_add_test(c, names_of_results);
     tcase_add_loop_test(c, loss_before_the_update, 0, 2);
     tcase_add_test(c, predictions);
+    tcase_add_test(c, padding_of_integers);
     tcase_add_test(c, results_that_are_not_there);
     tcase_add_test(c, steps_are_told);
     return s;

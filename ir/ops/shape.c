@@ -498,10 +498,10 @@ static bool pad_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 
 /* One row of the result: the elements of the operand, then the borders.  p = leading dimensions,
  * mode, integers; before, operand extent, result extent of the row, then of each leading
- * dimension. */
+ * dimension; the value if it is an integer, which REAL may not hold.  q = value. */
 /* clang-format off */
 KERNEL(pad,
-    const int64_t mode = p[1], width = p[4], total = p[5];
+    const int64_t mode = p[1], width = p[4], total = p[5], integer = p[3 * p[0] + 6];
     int64_t rest = i, from = 0, scale = 1, inside = 1;
     for (int64_t d = p[0]; d > 0; d--) { /* where the row comes from, if from anywhere */
         const int64_t n = p[3 * d + 4];
@@ -519,7 +519,7 @@ KERNEL(pad,
     for (int64_t j = 0; j < width; j++) {
         const int64_t at = from * width + j;
         if (p[2])
-            SETI(1, i * total + p[3] + j, inside ? I(0, at) : INT_OF(q[0]));
+            SETI(1, i * total + p[3] + j, inside ? I(0, at) : integer);
         else
             SETF(1, i * total + p[3] + j, inside ? F(0, at) : q[0]);
     }
@@ -532,7 +532,7 @@ KERNEL(pad,
         at = mode == 2 ? FMIN(FMAX(at, 0), width - 1) : mode == 3 ? MOD(at, width) : at;
         at = mode ? from * width + at : 0;
         if (p[2])
-            SETI(1, i * total + j, mode ? I(0, at) : INT_OF(q[0]));
+            SETI(1, i * total + j, mode ? I(0, at) : integer);
         else
             SETF(1, i * total + j, mode ? F(0, at) : q[0]);
     }
@@ -557,6 +557,7 @@ static bool pad_lower(Kernel *k, const Graph *g, const Node *n)
         k_param(k, y->dim[i]);
         rows *= y->dim[i];
     }
+    k_param(k, dtype_is_float(x->dt) ? 0 : int_of(at->value));
     k->q[0] = at->value;
     k->flops = (double)type_count(y);
     k_body(k, &pad_body, rows);
