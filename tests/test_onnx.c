@@ -612,6 +612,50 @@ START_TEST(model_functions_are_inlined)
 }
 END_TEST
 
+/* A call means the function whose overload is the same. */
+START_TEST(functions_are_told_apart_by_overload)
+{
+    uint8_t text[] = "\006second"; /* its length in front */
+    ProtobufCMessageUnknownField of_function = {13, PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, 7, text};
+    ProtobufCMessageUnknownField of_call = {8, PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, 7, text};
+    Arena a = {0};
+    Builder b;
+    Onnx__FunctionProto f[2], *functions[] = {&f[0], &f[1]};
+    Onnx__NodeProto body[2], *nodes[] = {&body[0], &body[1]};
+    char *in[] = {(char *)"a"}, *out[] = {(char *)"b"};
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "2", true);
+    add_value(&b, &a, "y", FLOAT, "2", false);
+    Onnx__NodeProto *call = add_node(&b, &a, "f", "x", "y");
+    call->domain = (char *)"custom";
+    call->base.n_unknown_fields = 1;
+    call->base.unknown_fields = &of_call;
+    for (int i = 0; i < 2; i++) {
+        onnx__node_proto__init(&body[i]);
+        body[i].op_type = (char *)(uintptr_t)(i ? "Neg" : "Abs");
+        body[i].input = in, body[i].output = out, body[i].n_input = body[i].n_output = 1;
+        onnx__function_proto__init(&f[i]);
+        f[i].name = (char *)"f", f[i].domain = (char *)"custom";
+        f[i].input = in, f[i].output = out, f[i].n_input = f[i].n_output = 1;
+        f[i].node = &nodes[i], f[i].n_node = 1;
+        f[i].opset_import = b.opsets, f[i].n_opset_import = 1;
+    }
+    f[1].base.n_unknown_fields = 1;
+    f[1].base.unknown_fields = &of_function;
+    b.model.functions = functions;
+    b.model.n_functions = 2;
+    Imported r = import_file(save(&b, &a, "function.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(r.g.nodes[r.g.order[0].i].op, OP_neg);
+    release(&r);
+    f[1].base.n_unknown_fields = 0;
+    r = import_file(save(&b, &a, "function.onnx"));
+    ck_assert(!r.ok && strstr(r.d.msg, "two functions are named 'custom:f:'"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_onnx(void)
 {
     Suite *s = suite_create("onnx");
@@ -641,6 +685,7 @@ Suite *suite_onnx(void)
     tcase_add_test(t, packed_weights_stay_packed);
     tcase_add_test(t, casts_end_a_narrow_type);
     tcase_add_test(t, model_functions_are_inlined);
+    tcase_add_test(t, functions_are_told_apart_by_overload);
     suite_add_tcase(s, t);
     return s;
 }

@@ -382,6 +382,7 @@ static void write_bodies(const char *path)
     put_bytes(&model, 7, graph.b, graph.n);
     put_bytes(&model, 25, function.b, function.n);
     put_bytes(&model, 8, opset.b, opset.n);
+    put_string(&function, 1, "G");
     put_bytes(&model, 25, function.b, function.n);
     write_bytes(path, model.b, model.n);
 }

@@ -69,14 +69,6 @@ bool refuse(OnnxNode *n, const char *fmt, ...)
     return false;
 }
 
-static const Onnx__FunctionProto *find_function(const Import *x, const OnnxNode *n)
-{
-    if (!x->m->proto->n_functions)
-        return NULL;
-    const uint32_t *i = name_get(&x->m->functions, arena_printf(x->a, "%s:%s", n->domain, n->op));
-    return i ? x->m->proto->functions[*i] : NULL;
-}
-
 static bool resolve_inputs(OnnxNode *n, bool *poisoned)
 {
     for (int i = 0; i < n->nin; i++) {
@@ -95,7 +87,7 @@ static bool import_one(OnnxNode *n, bool poisoned)
     if (!n->nout)
         return refuse(n, "it has no results");
     const OnnxOp *op = onnx_op_find(n->domain, n->op);
-    const Onnx__FunctionProto *f = op ? NULL : find_function(n->x, n);
+    const Onnx__FunctionProto *f = op ? NULL : model_function(n->x->m, n->proto, n->x->a);
     if (!op && !f)
         return refuse(n, "no importer; rewrite it with standard operators or define it as a "
                          "function in the model");

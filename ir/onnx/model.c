@@ -91,6 +91,33 @@ static bool check_opsets(size_t n, Diag *d)
     return n <= MAX_OPSETS || fail(d, "%zu opset imports, at most %d are read", n, MAX_OPSETS);
 }
 
+/* The field `overload`, which the schema is too old to know. */
+static const char *overload_of(Arena *a, const ProtobufCMessage *m, uint32_t tag)
+{
+    for (unsigned i = 0; i < m->n_unknown_fields; i++) {
+        size_t len;
+        const uint8_t *text = newer_field(m, i, tag, &len);
+        if (text)
+            return arena_strndup(a, (const char *)text, len);
+    }
+    return "";
+}
+
+static const char *function_key(Arena *a, const char *domain, const char *name, const char *overload)
+{
+    return arena_printf(a, "%s:%s:%s", canonical_domain(domain), name, overload);
+}
+
+const Onnx__FunctionProto *model_function(const OnnxModel *m, const Onnx__NodeProto *call, Arena *a)
+{
+    if (!m->proto->n_functions)
+        return NULL;
+    const char *overload = overload_of(a, &call->base, 8);
+    const uint32_t *i =
+        name_get(&m->functions, function_key(a, pb(call->domain), pb(call->op_type), overload));
+    return i ? m->proto->functions[*i] : NULL;
+}
+
 static bool index_functions(OnnxModel *m, Diag *d)
 {
     const Onnx__ModelProto *p = m->proto;
@@ -99,8 +126,10 @@ static bool index_functions(OnnxModel *m, Diag *d)
     for (uint32_t i = 0; i < p->n_functions; i++) {
         const Onnx__FunctionProto *f = p->functions[i];
         TRY(check_opsets(f->n_opset_import, d));
-        name_add(&m->functions,
-                 arena_printf(&m->arena, "%s:%s", canonical_domain(pb(f->domain)), pb(f->name)), i);
+        const char *key =
+            function_key(&m->arena, pb(f->domain), pb(f->name), overload_of(&m->arena, &f->base, 13));
+        if (!name_add(&m->functions, key, i))
+            return fail(d, "two functions are named '%s'", key);
     }
     return true;
 }

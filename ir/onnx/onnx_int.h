@@ -84,11 +84,12 @@ struct OnnxModel {
     uint32_t ninput;
     /* Names in the main graph as the file has it: initializers, and nodes by their results. */
     NameMap initializers, producers;
-    NameMap functions; /* "domain:name" to the index in proto->functions */
+    NameMap functions; /* "domain:name:overload" to the index in proto->functions */
 };
 /* NULL: none of that name. */
 const Onnx__TensorProto *model_initializer(const OnnxModel *m, const char *name);
 const Onnx__NodeProto *model_producer(const OnnxModel *m, const char *name);
+const Onnx__FunctionProto *model_function(const OnnxModel *m, const Onnx__NodeProto *call, Arena *a);
 
 /* The body of unknown field i if its number is `tag`, else NULL: what libonnx's schema is too
  * old to know, protobuf-c keeps as bytes with their length in front. */

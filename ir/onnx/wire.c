@@ -50,7 +50,7 @@ static const Layout layout[M_COUNT] = {
     [M_GRAPH] =
         {F(1) | F(2) | F(5) | F(11) | F(12) | F(15) | F(16),
          {{1, M_NODE}, {5, M_TENSOR}, {11, M_VALUE_INFO}, {12, M_VALUE_INFO}, {15, M_SPARSE}, {16, M_LEAF}}},
-    [M_NODE] = {F(1) | F(2) | F(3) | F(4) | F(5) | F(7), {{5, M_ATTRIBUTE}}},
+    [M_NODE] = {F(1) | F(2) | F(3) | F(4) | F(5) | F(7) | F(8), {{5, M_ATTRIBUTE}}},
     [M_ATTRIBUTE] = {~(F(13) | F(0)),
                      {{5, M_TENSOR},
                       {6, M_GRAPH},
@@ -71,7 +71,7 @@ static const Layout layout[M_COUNT] = {
     [M_ELEM_TYPE] = {F(1), {{1, M_TYPE}}},
     [M_MAP_TYPE] = {F(1) | F(2), {{2, M_TYPE}}},
     [M_SHAPE] = {F(1), {{1, M_LEAF}}},
-    [M_FUNCTION] = {F(1) | F(4) | F(5) | F(6) | F(7) | F(9) | F(10) | F(11),
+    [M_FUNCTION] = {F(1) | F(4) | F(5) | F(6) | F(7) | F(9) | F(10) | F(11) | F(13),
                     {{7, M_NODE}, {9, M_LEAF}, {11, M_ATTRIBUTE}}},
 };
 
