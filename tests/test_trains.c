@@ -366,6 +366,37 @@ START_TEST(ties_are_reported_restored_and_cut)
 }
 END_TEST
 
+/* A further copy of a transposed copy is a name of the first weight. */
+START_TEST(ties_through_a_transposed_copy)
+{
+    static float w[] = {1, 2, 3, 4, 5, 6}, v[] = {1, 4, 2, 5, 3, 6};
+    const OnnxTie tie[] = {{"w", "v"}, {"v", "z"}};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "42", true);
+    add_value(&b, &a, "y", FLOAT, "43", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 3}, w);
+    add_tensor(&b, "v", 2, (int64_t[]){3, 2}, v);
+    add_tensor(&b, "z", 2, (int64_t[]){2, 3}, w);
+    add_node(&b, &a, "MatMul", "x w", "h");
+    add_node(&b, &a, "MatMul", "h v", "k");
+    add_node(&b, &a, "MatMul", "k z", "y");
+    Imported r = import_file(save(&b, &a, "tied.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.tie = tie, .nties = 2}), "%s", r.d.msg);
+    ck_assert_int_eq(params_of(&r.g), 1);
+    int names = 0;
+    for (uint32_t i = 1; i < r.g.nvals; i++)
+        for (const ModelName *n = r.g.vals[i].in_model; n && r.g.vals[i].kind == VAL_PARAM; n = n->next) {
+            ck_assert_int_eq(n->transposed, strcmp(n->name, "v") == 0);
+            names++;
+        }
+    ck_assert_int_eq(names, 3);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* ---- batch normalization and dropout ------------------------------------ */
 
 static Imported batch_norm_model(Builder *b, Arena *a, int opset, bool many)
@@ -670,6 +701,7 @@ Suite *suite_trains(void)
     tcase_add_loop_test(t, fills_stand_for_stripped_weights, 0, 2);
     tcase_add_test(t, shapes_and_dead_ends_freeze);
     tcase_add_test(t, ties_are_reported_restored_and_cut);
+    tcase_add_test(t, ties_through_a_transposed_copy);
     tcase_add_test(t, batch_norm_is_brought_to_training_form);
     tcase_add_test(t, running_statistics);
     tcase_add_loop_test(t, written_out_batch_norm, 0, 6);

@@ -96,18 +96,23 @@ static bool tie(Import *x, const OnnxTie *t)
     if (a.i == b.i)
         return true; /* they are tied already */
     const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
-    bool same = type_equal(ta, tb);
+    bool same = type_equal(ta, tb), turned = !same;
     if (!same && !transposes(ta, tb))
         return fail(x->d, "--tie %s=%s: the shapes do not fit", t->kept, t->copy);
+    const Node *made = graph_def(x->g, a);
+    if (made && made->op == OP_transpose) { /* by an earlier tie */
+        a = made->in[0];
+        turned = same;
+    }
     const ModelName *module = graph_module_name(x->g, b);
     x->g->vals[b.i].kind = VAL_CONST; /* read by nothing from now on */
     x->g->vals[b.i].in_model = NULL;
-    graph_name_in_model(x->g, a, t->copy, !same);
-    if (module && same)
+    graph_name_in_model(x->g, a, t->copy, turned);
+    if (module && !turned)
         graph_name_in_module(x->g, a, module->name);
     else if (module)
         graph_name_in_model(x->g, a, module->name, false);
-    scope_set(x, t->copy, same ? a : build_transpose(x->g, a, (int[]){1, 0}));
+    scope_set(x, t->copy, turned ? build_transpose(x->g, a, (int[]){1, 0}) : a);
     note(x, ONNX_REMARK, t->copy, "tied to '%s'", t->kept);
     return true;
 }
