@@ -321,6 +321,49 @@ START_TEST(types_of_their_own)
 }
 END_TEST
 
+/* What is made of elements of a narrow type holds such elements. */
+START_TEST(narrow_types_of_results)
+{
+    static const int64_t x[] = {0x80000001, 0x40000001}, two[] = {2}, zero[] = {0};
+    Arena a = {0};
+    Builder b, body;
+    start_op(&b, &a, 18, "Mul", "filled x");
+    Onnx__TensorProto fill;
+    onnx__tensor_proto__init(&fill);
+    fill.has_data_type = true;
+    fill.data_type = UINT32;
+    fill.n_uint64_data = fill.n_dims = 1;
+    fill.uint64_data = (uint64_t[]){4};
+    fill.dims = (int64_t[]){1};
+    add_attr(&b, add_node(&b, &a, "ConstantOfShape", "shape", "filled"), "value")->t = &fill;
+    add_numbers(&b, "shape", 1, 1, two);
+    add_unsigned(&b, "x", 1, 2, x);
+    computed(&b, &a, 2, (int64_t[]){4, 4});
+    start_op(&b, &a, 18, "Add", "part part");
+    add_node(&b, &a, "SequenceAt", "parts at", "part");
+    add_node(&b, &a, "SplitToSequence", "x", "parts");
+    add_numbers(&b, "at", 0, 1, zero);
+    add_unsigned(&b, "x", 1, 2, x);
+    computed(&b, &a, 1, (int64_t[]){2});
+    start_op(&b, &a, 18, "Add", "all all");
+    add_node(&b, &a, "ConcatFromSequence", "parts", "all");
+    add_node(&b, &a, "SplitToSequence", "x", "parts");
+    add_unsigned(&b, "x", 1, 2, x);
+    computed(&b, &a, 2, (int64_t[]){2, 0x80000002});
+    start(&body, 18);
+    add_value(&body, &a, "e", UINT32, "", true);
+    add_value(&body, &a, "sum", UINT32, "", false);
+    add_node(&body, &a, "Add", "e e", "sum");
+    start_op(&b, &a, 18, "Add", "sums sums");
+    Onnx__NodeProto *scan = add_node(&b, &a, "Scan", "x", "sums");
+    add_int(&b, scan, "num_scan_inputs", 1);
+    add_attr(&b, scan, "body")->g = &body.graph;
+    add_unsigned(&b, "x", 1, 2, x);
+    computed(&b, &a, 2, (int64_t[]){4, 4});
+    arena_free(&a);
+}
+END_TEST
+
 /* It has no scale that the others could have as well. */
 START_TEST(extents_of_an_empty_image)
 {
@@ -371,6 +414,7 @@ Suite *suite_nodes(void)
     tcase_add_test(t, ranges_across_all_integers);
     tcase_add_test(t, integers_wrap_around);
     tcase_add_test(t, types_of_their_own);
+    tcase_add_test(t, narrow_types_of_results);
     tcase_add_test(t, extents_of_an_empty_image);
     tcase_add_test(t, parts_of_a_sequence);
     suite_add_tcase(s, t);

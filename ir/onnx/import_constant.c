@@ -68,6 +68,7 @@ static bool import_constant_of_shape(OnnxNode *n)
     fill = build_reshape(g, fill, 0, NULL);
     if (!dtype_is_float(t.dt) || n->x->opt->forward_only || !role_is_stripped_weight(n->x, name)) {
         n->out[0] = build_expand(g, fill, shape.n, shape.v);
+        set_data_type(n->x, n->out[0], a && a->t ? a->t->data_type : 0);
         return n->out[0].i;
     }
     TRY(small_enough(n, &t));

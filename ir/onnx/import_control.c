@@ -72,12 +72,13 @@ static bool import_if(OnnxNode *n)
 static bool stack(OnnxNode *n, const Onnx__ValueInfoProto *declared, int64_t trips, Val *part, Val *out)
 {
     if (trips > 0) {
+        const Val first = part[0];
         for (int64_t t = 0; t < trips; t++) {
             part[t] = insert_axis(n->g, part[t], 0);
             if (!part[t].i)
                 return refuse(n, "results that cannot be stacked");
         }
-        *out = build_concat_many(n->g, (int)trips, part, 0);
+        *out = with_data_type(n, build_concat_many(n->g, (int)trips, part, 0), first);
         return out->i;
     }
     Type each, all;
@@ -164,15 +165,15 @@ static bool read_scan(OnnxNode *n, int nin, Scan *s)
 }
 
 /* Element t of v along the axis, without that dimension. */
-static Val element(Graph *g, Val v, int axis, int64_t t)
+static Val element(OnnxNode *n, Val v, int axis, int64_t t)
 {
-    return drop_axis(g, build_slice(g, v, axis, t, 1), axis);
+    return with_data_type(n, drop_axis(n->g, build_slice(n->g, v, axis, t, 1), axis), v);
 }
 
 static bool first_to(OnnxNode *n, Val *v, int64_t axis)
 {
     TRY(axis_in(n, axis, val_type(n->g, *v)->rank, &axis));
-    *v = move_axis(n->g, *v, 0, (int)axis);
+    *v = with_data_type(n, move_axis(n->g, *v, 0, (int)axis), *v);
     return v->i;
 }
 
@@ -196,7 +197,7 @@ static bool scan_once(OnnxNode *n, const Scan *s, const Val *operand, Val *resul
     Val *part = NEW(n->x->a, Val, (size_t)(s->results + 1) * (size_t)(trips + 1));
     for (int64_t t = 0; t < trips; t++) {
         for (int k = 0; k < s->scans; k++)
-            in[s->states + k] = element(g, x[k], (int)axis[k], s->in_back.v[k] ? trips - 1 - t : t);
+            in[s->states + k] = element(n, x[k], (int)axis[k], s->in_back.v[k] ? trips - 1 - t : t);
         TRY(run_body(n, s->body, s->states + s->scans, in, out));
         TRY(usable(nout, out));
         memcpy(in, out, (size_t)s->states * sizeof *in);
@@ -222,7 +223,7 @@ static bool scan_batch(OnnxNode *n, const Scan *s, const Val *operand, Val *resu
     Val *part = NEW(n->x->a, Val, (size_t)nout * (size_t)batch + 1);
     for (int64_t b = 0; b < batch; b++) {
         for (int i = 0; i < nin; i++)
-            in[i] = element(g, operand[i], 0, b);
+            in[i] = element(n, operand[i], 0, b);
         TRY(scan_once(n, s, in, out));
         for (int i = 0; i < nout; i++)
             part[i * batch + b] = out[i];

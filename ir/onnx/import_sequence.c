@@ -57,6 +57,7 @@ static bool split_to_sequence(OnnxNode *n)
             return fail(n->x->d, "parts do not fit %lld elements", (long long)extent);
         v[i] = build_slice(n->g, n->in[0], (int)axis, start, size);
         v[i] = drop ? drop_axis(n->g, v[i], (int)axis) : v[i];
+        v[i] = with_data_type(n, v[i], n->in[0]);
         TRY(v[i].i);
         start += size;
     }
@@ -120,13 +121,14 @@ static bool concat_from_sequence(OnnxNode *n)
     bool fresh = attr_int(n, "new_axis", 0) != 0;
     if (s.n == 0)
         return refuse(n, "an empty sequence");
-    const Type *first = val_type(n->g, s.v[0]);
+    const Val element = s.v[0];
+    const Type *first = val_type(n->g, element);
     TRY(axis_in(n, attr_int(n, "axis", 0), first->rank + fresh, &axis));
     if (first->rank + fresh > MAX_RANK)
         return refuse(n, "more than %d dimensions", MAX_RANK);
     for (int i = 0; i < s.n && fresh; i++)
         s.v[i] = insert_axis(n->g, s.v[i], (int)axis);
-    n->out[0] = build_concat_many(n->g, s.n, s.v, (int)axis);
+    n->out[0] = with_data_type(n, build_concat_many(n->g, s.n, s.v, (int)axis), element);
     return n->out[0].i;
 }
 

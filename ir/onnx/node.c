@@ -427,6 +427,13 @@ static int32_t widened_type(const Import *x, Val v) { return v.i < x->ntypes ? x
 
 int32_t data_type_of(const OnnxNode *n, int k) { return has_in(n, k) ? widened_type(n->x, n->in[k]) : 0; }
 
+Val with_data_type(const OnnxNode *n, Val y, Val from)
+{
+    if (y.i && y.i < n->g->nvals)
+        set_data_type(n->x, y, widened_type(n->x, from));
+    return y;
+}
+
 int32_t element_type(const OnnxNode *n, int k)
 {
     int32_t t = data_type_of(n, k);

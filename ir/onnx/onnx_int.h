@@ -418,6 +418,8 @@ bool small_enough(OnnxNode *n, const Type *t);
 
 /* Element type in the file of an operand that lives in a wider native type, else 0. */
 int32_t data_type_of(const OnnxNode *n, int k);
+/* y, which holds elements of `from` and has the same element type in the file. */
+Val with_data_type(const OnnxNode *n, Val y, Val from);
 int32_t element_type(const OnnxNode *n, int k); /* element type in the file of any operand */
 
 /* ---- shorthands for building -------------------------------------------- */
