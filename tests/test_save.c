@@ -409,6 +409,42 @@ START_TEST(bodies_and_functions)
 }
 END_TEST
 
+/* Whether it trains may be an attribute of the call of its function. */
+START_TEST(batch_norm_of_a_function)
+{
+    Diag d = {0};
+    Message mode = {.n = 0}, norm = {.n = 0}, graph = {.n = 0}, function = {.n = 0}, opset = {.n = 0},
+            model = {.n = 0};
+    put_string(&mode, 1, "training_mode");
+    put_number(&mode, 20, 2);
+    put_string(&mode, 21, "training");
+    for (int i = 0; i < 5; i++)
+        put_string(&norm, 1, (const char *[]){"x", "scale", "bias", "mean", "var"}[i]);
+    for (int i = 0; i < 3; i++)
+        put_string(&norm, 2, (const char *[]){"y", "m", "v"}[i]);
+    put_string(&norm, 4, "BatchNormalization");
+    put_bytes(&norm, 5, mode.b, mode.n);
+    put_string(&graph, 2, "g");
+    put_string(&function, 1, "F");
+    put_bytes(&function, 7, norm.b, norm.n);
+    put_number(&opset, 2, 15);
+    put_bytes(&model, 7, graph.b, graph.n);
+    put_bytes(&model, 8, opset.b, opset.n);
+    put_bytes(&model, 25, function.b, function.n);
+    write_bytes("in.onnx", model.b, model.n);
+    OnnxModel *in = onnx_open("in.onnx", &d);
+    ck_assert_msg(in && onnx_save(in, "out.onnx", 0, NULL, true, &d), "%s", d.msg);
+    OnnxModel *m = onnx_open("out.onnx", &d);
+    ck_assert_msg(m != NULL, "%s", d.msg);
+    const Onnx__FunctionProto *f = m->proto->functions[0];
+    ck_assert_uint_eq(f->n_node, 3); /* two Identity make the statistics */
+    ck_assert_uint_eq(f->node[0]->n_output, 1);
+    ck_assert_uint_eq(f->node[0]->n_attribute, 0);
+    onnx_close(in);
+    onnx_close(m);
+}
+END_TEST
+
 static void expect_refusal(OnnxModel *m, const SaveValue *v, const char *part)
 {
     Diag d = {0};
@@ -448,6 +484,7 @@ Suite *suite_save(void)
     tcase_add_test(tc, external_data_of_the_model_stays);
     tcase_add_test(tc, external_tensors_of_nodes);
     tcase_add_loop_test(tc, bodies_and_functions, 0, 2);
+    tcase_add_test(tc, batch_norm_of_a_function);
     tcase_add_test(tc, refusals);
     suite_add_tcase(s, tc);
     return s;

@@ -115,7 +115,8 @@ static void without_training_mode(const Onnx__NodeProto *p, int opset, NodeForm 
     f->is_test = opset < 7;
     if (!norm && opset >= 12)
         f->ninput = 2;
-    if (norm && (opset < 14 || (mode && mode->i)))
+    bool given = mode && *pb(mode->ref_attr_name); /* by the call of the function that it is in */
+    if (norm && (opset < 14 || given || (mode && mode->i)))
         f->noutput = 1;
     f->training_mode = norm && mode != NULL;
 }
