@@ -364,6 +364,35 @@ START_TEST(narrow_types_of_results)
 }
 END_TEST
 
+/* A vector in blocks, a number with a scale that is a vector, and a type that is not the scale's. */
+START_TEST(scales_of_quantization)
+{
+    static float x[] = {1, 2, 3, 4}, s[] = {0.5f, 0.25f};
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < 2; i++) {
+        Onnx__NodeProto *n = start_op(&b, &a, 21, "QuantizeLinear", "x s");
+        add_int(&b, n, "axis", 0);
+        add_int(&b, n, "block_size", i ? 0 : 2);
+        add_tensor(&b, "x", i ? 0 : 1, (int64_t[]){4}, x);
+        add_tensor(&b, "s", 1, (int64_t[]){i ? 1 : 2}, s);
+        Imported r = import_file(save(&b, &a, "nodes.onnx"));
+        ck_assert_msg(r.ok && build_graph(&r, &(OnnxOptions){.forward_only = true}), "%s", r.d.msg);
+        ck_assert_int_eq(val_type(&r.g, r.g.out[0])->rank, i ? 0 : 1);
+        release(&r);
+    }
+    Onnx__NodeProto *n = start_op(&b, &a, 23, "DequantizeLinear", "x s");
+    add_int(&b, n, "output_dtype", 10);
+    add_value(&b, &a, "x", 2, "4", true);
+    add_tensor(&b, "s", 0, NULL, s);
+    Imported r = import_file(save(&b, &a, "nodes.onnx"));
+    ck_assert_msg(r.ok && build_graph(&r, &(OnnxOptions){.forward_only = true}), "%s", r.d.msg);
+    ck_assert_int_eq(val_type(&r.g, r.g.out[0])->dt, DT_F16);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* It has no scale that the others could have as well. */
 START_TEST(extents_of_an_empty_image)
 {
@@ -415,6 +444,7 @@ Suite *suite_nodes(void)
     tcase_add_test(t, integers_wrap_around);
     tcase_add_test(t, types_of_their_own);
     tcase_add_test(t, narrow_types_of_results);
+    tcase_add_test(t, scales_of_quantization);
     tcase_add_test(t, extents_of_an_empty_image);
     tcase_add_test(t, parts_of_a_sequence);
     suite_add_tcase(s, t);

@@ -25,12 +25,14 @@ static Val spread(OnnxNode *n, int k, int64_t axis)
     int64_t block;
     if (!attr_int_in(n, "block_size", 0, 0, MAX_STEP, &block))
         return (Val){0};
-    if (s->rank == 1 && s->dim[0] != 1)
-        return along_axis(n->g, n->in[k], (int)axis, x->rank);
+    if (s->rank == 1 && x->rank == 0)
+        return build_reshape(n->g, n->in[k], 0, NULL);
     if (block > 0 && s->rank == x->rank) {
         Val all = repeat_each(n->g, n->in[k], (int)axis, block);
         return all.i ? build_slice(n->g, all, (int)axis, 0, x->dim[axis]) : all;
     }
+    if (s->rank == 1 && s->dim[0] != 1)
+        return along_axis(n->g, n->in[k], (int)axis, x->rank);
     return n->in[k];
 }
 
@@ -62,6 +64,8 @@ static bool import_dequantize(OnnxNode *n)
 {
     Graph *g = n->g;
     int64_t axis;
+    int32_t type;
+    TRY(attr_data_type(n, "output_dtype", 0, &type));
     TRY(read_axis(n, &axis));
     Val scale = spread(n, 1, axis), x = n->in[0];
     TRY(scale.i);
@@ -70,6 +74,8 @@ static bool import_dequantize(OnnxNode *n)
         x = build2(g, OP_sub, build_cast(g, x, wide), build_cast(g, spread(n, 2, axis), wide));
     }
     n->out[0] = build2(g, OP_mul, build_cast(g, x, val_type(g, scale)->dt), scale);
+    if (type)
+        n->out[0] = build_cast(g, n->out[0], onnx_dtype(type));
     return n->out[0].i;
 }
 
