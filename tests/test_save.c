@@ -207,6 +207,21 @@ START_TEST(replaces_and_keeps)
 }
 END_TEST
 
+/* Two Constants of one name, of which the last counts, become one initializer. */
+START_TEST(constants_of_one_name)
+{
+    Message graph = {.n = 0}, model = {.n = 0};
+    put_node(&graph, "Constant", "", NULL, "d");
+    put_node(&graph, "Constant", "", NULL, "d");
+    put_bytes(&model, 7, graph.b, graph.n);
+    write_bytes("in.onnx", model.b, model.n);
+    OnnxModel *m = save_and_open("d");
+    ck_assert_uint_eq(m->proto->graph->n_node, 0);
+    expect_values(m, "d", 70, 80);
+    onnx_close(m);
+}
+END_TEST
+
 START_TEST(nothing_replaced_is_a_copy)
 {
     Diag d = {0};
@@ -478,6 +493,7 @@ Suite *suite_save(void)
     TCase *tc = tcase_create("onnx");
     tcase_add_checked_fixture(tc, make_folder, remove_clean_folder);
     tcase_add_loop_test(tc, replaces_and_keeps, 3, 5);
+    tcase_add_test(tc, constants_of_one_name);
     tcase_add_test(tc, nothing_replaced_is_a_copy);
     tcase_add_test(tc, external_stays_external);
     tcase_add_test(tc, external_changes_with_the_model);

@@ -298,6 +298,8 @@ static bool producer(Save *s, const WireField *f, size_t whole)
             rope_add(s, &s->graph, f->start, whole);
         return !s->d->failed;
     }
+    if (t->placed) /* a further Constant of that name */
+        return true;
     if (input)
         t->elem = input_elem(f);
     TRY(new_initializer(s, t));
