@@ -393,6 +393,22 @@ START_TEST(scales_of_quantization)
 }
 END_TEST
 
+START_TEST(attention_with_rotary_embedding)
+{
+    static float w[3] = {1};
+    Arena a = {0};
+    Builder b;
+    Onnx__NodeProto *n = start_op(&b, &a, 17, "Attention", "x w");
+    n->domain = (char *)"com.microsoft";
+    add_int(&b, n, "num_heads", 1);
+    add_int(&b, n, "do_rotary", 1);
+    add_value(&b, &a, "x", FLOAT, "121", true);
+    add_tensor(&b, "w", 2, (int64_t[]){1, 3}, w);
+    refused(&b, &a, "rotary embedding");
+    arena_free(&a);
+}
+END_TEST
+
 /* It has no scale that the others could have as well. */
 START_TEST(extents_of_an_empty_image)
 {
@@ -445,6 +461,7 @@ Suite *suite_nodes(void)
     tcase_add_test(t, types_of_their_own);
     tcase_add_test(t, narrow_types_of_results);
     tcase_add_test(t, scales_of_quantization);
+    tcase_add_test(t, attention_with_rotary_embedding);
     tcase_add_test(t, extents_of_an_empty_image);
     tcase_add_test(t, parts_of_a_sequence);
     suite_add_tcase(s, t);

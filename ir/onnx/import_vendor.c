@@ -213,6 +213,8 @@ static bool import_attention(OnnxNode *n)
     Val bias;
     if (has_in(n, 4) || has_in(n, 6) || has_out(n, 1))
         return refuse(n, "past state");
+    if (attr_int(n, "do_rotary", 0))
+        return refuse(n, "rotary embedding");
     TRY(key_mask(n, 3, &bias));
     if (has_in(n, 5))
         bias = plus(g, n->in[5], bias);
