@@ -238,7 +238,7 @@ static bool end_run(Job *j, int64_t step, Diag *d)
     Arena *a = &j->arena;
     Options *o = j->o;
     Diag why = *d;
-    int64_t last = checkpoints_newest(&j->checkpoints);
+    int64_t last = j->checkpoints.intact;
     const char *kept = "", *before = "there is no earlier checkpoint";
     *d = o->diag = (Diag){0};
     if (last)

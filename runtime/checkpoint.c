@@ -30,7 +30,7 @@ bool checkpoints_open(Checkpoints *c, const char *folder, Diag *d)
         close(fd);
         return fail(d, "%s: another run writes its checkpoints there", folder);
     }
-    *c = (Checkpoints){mem_strdup(folder), fd, made};
+    *c = (Checkpoints){mem_strdup(folder), fd, made, 0};
     return true;
 }
 
@@ -101,13 +101,16 @@ int64_t checkpoints_newest(const Checkpoints *c)
     return step;
 }
 
-/* Removes all but the KEEP newest checkpoints up to `step`; if that fails, the next call tries again. */
+/* Removes all but the KEEP newest intact checkpoints up to `step`, which has just been written; if that
+ * fails, the next call tries again.  Those between the last intact one and `step` were found damaged. */
 static void remove_old(const Checkpoints *c, int64_t step, Arena *a)
 {
     int kept = 0;
-    for (const int64_t *s = list(c, a); *s; s++)
-        if (*s <= step && kept++ >= KEEP)
+    for (const int64_t *s = list(c, a); *s; s++) {
+        bool damaged = *s > c->intact && *s < step;
+        if (*s <= step && (damaged || kept++ >= KEEP))
             unlink(file_of(c, *s, a));
+    }
 }
 
 /* ---- state ------------------------------------------------------------------------------------ */
@@ -171,7 +174,7 @@ static const char *const *strings_of(RunKeys keys, int64_t step, uint64_t hash, 
     return all;
 }
 
-static bool write_state(const Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Arena *a, Diag *d)
+static bool write_state(Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Arena *a, Diag *d)
 {
     uint32_t n;
     uint64_t hash = 0;
@@ -187,10 +190,11 @@ static bool write_state(const Checkpoints *c, Executor *x, int64_t step, RunKeys
     TRY(safetensors_write(new, strings_of(keys, step, hash, a), (int)n, t, d));
     TRY(give_name(c, new, file_of(c, step, a), d));
     remove_old(c, step, a);
+    c->intact = step;
     return true;
 }
 
-bool checkpoint_write(const Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Diag *d)
+bool checkpoint_write(Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Diag *d)
 {
     Arena a = {0};
     bool ok = write_state(c, x, step, keys, &a, d);
@@ -275,8 +279,8 @@ static bool read_state(const char *path, DataFile *f, Executor *x, RunKeys keys,
     return check_shapes(path, f, g, s, n, d) && check_keys(path, f, keys, d) && load_state(f, x, s, n, d);
 }
 
-bool checkpoint_read(const Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged,
-                     Arena *a, Diag *d)
+bool checkpoint_read(Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged, Arena *a,
+                     Diag *d)
 {
     Diag first = {0};
     *damaged = NULL;
@@ -286,8 +290,10 @@ bool checkpoint_read(const Checkpoints *c, Executor *x, RunKeys keys, int64_t *s
         DataFile *f = data_open(path, &why);
         bool whole = f && check_hash(path, f, a, &why), ok = whole && read_state(path, f, x, keys, a, d);
         data_close(f);
-        if (whole)
+        if (whole) {
+            c->intact = *s;
             return ok;
+        }
         if (!*damaged)
             first = why;
         *damaged = *damaged ? *damaged : path;

@@ -2,8 +2,8 @@
  *
  * A folder holds files DIR/step-N.safetensors: weights under their names in the model, other state under its
  * name in the graph, and strings that identify the run and have a hash of the tensors.  A file gets its name
- * only when it is complete and on disk; the last two are kept.  Random numbers and the order of the data
- * follow from seed and step, so the number of the step suffices for them. */
+ * only when it is complete and on disk; the last two intact ones are kept.  Random numbers and the order of
+ * the data follow from seed and step, so the number of the step suffices for them. */
 #ifndef CKC_CHECKPOINT_H
 #define CKC_CHECKPOINT_H
 
@@ -13,6 +13,7 @@ typedef struct {
     char *folder; /* owned; NULL: there is none */
     int lock;     /* file descriptor that holds the folder's lock */
     bool made;    /* this run made the folder: it is removed on closing if it is empty */
+    int64_t intact; /* step of the last checkpoint read or written; 0: none; those behind it are damaged */
 } Checkpoints;
 
 /* Locks the folder, made first if only its parent exists.  On failure there is nothing to close. */
@@ -25,11 +26,11 @@ int64_t checkpoints_newest(const Checkpoints *c);
  * whose keys have the same values. */
 typedef const char *const *RunKeys;
 
-/* Writes a checkpoint after `step` steps, while nothing runs, and then removes older ones. */
-bool checkpoint_write(const Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Diag *d);
+/* Writes a checkpoint after `step` steps, while nothing runs, and then removes older and damaged ones. */
+bool checkpoint_write(Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Diag *d);
 /* Reads the newest intact checkpoint into the executor; *step: the number of steps made until it, 0: there is
  * none.  *damaged: the name, in a, of the newest file if that is incomplete or altered; else NULL. */
-bool checkpoint_read(const Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged,
-                     Arena *a, Diag *d);
+bool checkpoint_read(Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged, Arena *a,
+                     Diag *d);
 
 #endif

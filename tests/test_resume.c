@@ -247,6 +247,23 @@ START_TEST(damaged)
 }
 END_TEST
 
+/* A damaged checkpoint is not one of the two that are kept. */
+START_TEST(damaged_are_not_kept)
+{
+    ckc_accepts(MLP "--steps 8 --save a.safetensors");
+    ckc_accepts(MLP "--steps 6 --every 2 " KEPT);
+    ck_assert_int_eq(truncate("c/step-6.safetensors", 100), 0);
+    ckc_accepts(MLP "--steps 8 --resume " KEPT);
+    ck_assert_int_eq(access("c/step-4.safetensors", R_OK), 0);
+    ck_assert_int_eq(access("c/step-6.safetensors", R_OK), -1);
+    ck_assert_int_eq(truncate("c/step-8.safetensors", 100), 0);
+    ckc_accepts(MLP "--steps 8 --every 2 --resume --save b.safetensors " KEPT);
+    same_weights();
+    ck_assert_int_eq(access("c/step-6.safetensors", R_OK), 0);
+    ck_assert_int_eq(files_in("c"), 2);
+}
+END_TEST
+
 START_TEST(full_disk)
 {
     ckc_accepts(MLP "--steps 2 " KEPT);
@@ -292,6 +309,7 @@ Suite *suite_resume(void)
     tcase_add_test(c, other_runs);
     tcase_add_test(c, other_frozen_weights);
     tcase_add_test(c, damaged);
+    tcase_add_test(c, damaged_are_not_kept);
     tcase_add_test(c, full_disk);
     tcase_add_test(c, weights_not_finite);
     return s;
