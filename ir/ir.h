@@ -157,6 +157,8 @@ typedef struct {
     NodeId def;       /* VAL_TEMP only */
     ValKind kind;
     Space space;      /* states in SPACE_HOST are read by fetch, written by offload */
+    uint32_t place;   /* VAL_INPUT: among the model's inputs, from 1, with those that are no values here;
+                       * 0: behind that of the input before it */
     const void *data; /* CONST, and PARAM/STATE with an initial value; NULL: zeros (STATE) or --init */
     const char *file; /* path of the mapped file in which data lies, at byte `offset`; else NULL */
     int64_t offset;

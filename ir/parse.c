@@ -1,8 +1,8 @@
 /* parse.c -- recursive-descent reader for the text form.
  *
  *   graph   = "graph" "{" { source | node | update | output } "}"
- *   source  = ("input" | "param" | "state" | "const") name ":" type [ "host" ] [ names ]
- *             [ data ]
+ *   source  = ("input" | "param" | "state" | "const") name ":" type [ "host" ] [ "#" integer ]
+ *             [ names ] [ data ]
  *   names   = "as" name { "," name }, name = string [ "transposed" | "module" ]
  *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}" | "cast" name
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
@@ -145,12 +145,25 @@ static bool model_names(P *p, Val v)
     return true;
 }
 
+/* "#2": the input's place among the model's inputs, from 0. */
+static bool input_place(P *p, uint32_t *place)
+{
+    int64_t k = 0;
+    if (!lex_accept(&p->lex, "#"))
+        return true;
+    TRY(integer(p, &k));
+    *place = (uint32_t)k + 1;
+    return (k >= 0 && k <= MAX_GROUP) || lex_bad(&p->lex, "the number of an input");
+}
+
 static bool source(P *p, ValKind kind)
 {
     Val v = {0};
     TRY(lex_expect(&p->lex, "%") && def(p, kind, &v));
     if (kind == VAL_STATE && lex_accept(&p->lex, "host"))
         p->g->vals[v.i].space = SPACE_HOST;
+    if (kind == VAL_INPUT)
+        TRY(input_place(p, &p->g->vals[v.i].place));
     TRY(model_names(p, v));
     return source_data(p, &p->g->vals[v.i]);
 }

@@ -107,11 +107,22 @@ static void print_model_names(const ModelName *n, FILE *f)
     }
 }
 
-static void print_source(const Graph *g, const Value *v, FILE *f)
+/* *place: that of the input before; it is written where it does not follow that. */
+static void print_place(const Value *v, uint32_t *place, FILE *f)
+{
+    if (v->kind != VAL_INPUT)
+        return;
+    if (v->place && v->place != *place + 1)
+        fprintf(f, " #%u", v->place - 1);
+    *place = v->place ? v->place : *place + 1;
+}
+
+static void print_source(const Graph *g, const Value *v, uint32_t *place, FILE *f)
 {
     fprintf(f, "  %s %%%s: ", val_kind_name[v->kind], v->name);
     print_type(&v->type, f);
     fputs(v->space == SPACE_HOST ? " host" : "", f);
+    print_place(v, place, f);
     print_model_names(v->in_model, f);
     if (v->file) {
         fputs(" @", f);
@@ -145,10 +156,11 @@ void graph_print(const Graph *g, FILE *f)
 {
     Arena a = {0};
     bool *source = graph_sources(g, &a);
+    uint32_t place = 0;
     fputs("graph {\n", f);
     for (uint32_t i = 1; i < g->nvals; i++)
         if (source[i])
-            print_source(g, &g->vals[i], f);
+            print_source(g, &g->vals[i], &place, f);
     for (uint32_t k = 0; k < g->norder; k++)
         print_node(g, &g->nodes[g->order[k].i], f);
     for (uint32_t i = 0; i < g->nupdate; i++)

@@ -444,13 +444,13 @@ Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, FeedOrder
     *f = (Feed){.arena = arena, .g = g, .data = data, .order = order, .seed = seed};
     f->input = NEW(&f->arena, Input, g->nvals);
     const bool *read = values_read(g, &f->arena);
-    int position = 0;
+    int place = 0;
     for (uint32_t v = 1; v < g->nvals; v++) {
         if (!is_fed(g, own, v))
             continue;
+        place = g->vals[v].place ? (int)g->vals[v].place : place + 1;
         if (read[v])
-            f->input[f->n++] = (Input){.v = {v}, .position = position};
-        position++;
+            f->input[f->n++] = (Input){.v = {v}, .position = place - 1};
     }
     find_ranges(f);
     bool ok = true;

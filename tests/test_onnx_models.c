@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "imported.h"
+#include "onnx_builder.h"
 #include "runtime/data.h"
 
 static void compare_with_meta(const Imported *r, const char *path)
@@ -153,6 +154,40 @@ START_TEST(recorded_answer)
 }
 END_TEST
 
+/* input_K is the model's input K, also where --bind gives one before it a value or shapes depend on one. */
+START_TEST(inputs_by_number)
+{
+    enum { INT64 = 7 };
+    static float w[6] = {1, 2, 3, 4, 5, 6}, x[8] = {1}, target[12];
+    int64_t k = 4, shape[2] = {4, 2};
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    start(&b, 17);
+    add_value(&b, &a, "k", INT64, "", true);
+    add_value(&b, &a, "shape", INT64, "2", true);
+    add_value(&b, &a, "x", FLOAT, "42", true);
+    add_value(&b, &a, "y", FLOAT, "PQ", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 3}, w);
+    add_node(&b, &a, "Reshape", "x shape", "rows");
+    add_node(&b, &a, "MatMul", "rows w", "y");
+    save(&b, &a, "shape.onnx");
+    NamedTensor data[] = {{"input_0", {type_scalar(DT_I64), &k}},
+                          {"input_1", {type_make(DT_I64, 1, (int64_t[]){2}), shape}},
+                          {"input_2", {type_make(DT_F32, 2, (int64_t[]){4, 2}), x}},
+                          {"input_3", {type_make(DT_F32, 2, (int64_t[]){4, 3}), target}}};
+    ck_assert_msg(npz_write("d.npz", 4, data, &d), "%s", d.msg);
+    ckc_accepts("eval shape.onnx --data d.npz");
+    b.node[0].op_type = (char[]){"Identity"};
+    b.node[0].n_input = 1;
+    save(&b, &a, "bound.onnx");
+    ckc_accepts("bound.onnx --bind k=4 --loss mse --data d.npz -o p --quiet --save a.safetensors");
+    ckc_accepts("run p/step.ckp --data d.npz --quiet --save b.safetensors");
+    same_file("a.safetensors", "b.safetensors");
+    arena_free(&a);
+}
+END_TEST
+
 /* ---- ONNX's own operator tests ------------------------------------------ */
 
 /* ONNX's runner compares with these tolerances. */
@@ -216,6 +251,7 @@ Suite *suite_onnx_models(void)
     tcase_add_loop_test(t, networks_compute_what_pytorch_computes, 0, n);
     tcase_add_loop_test(t, models_import, 0, (int)(sizeof models / sizeof models[0]));
     tcase_add_test(t, recorded_answer);
+    tcase_add_test(t, inputs_by_number);
     tcase_add_test(t, operator_tests_of_the_standard);
     suite_add_tcase(s, t);
     return s;

@@ -344,12 +344,14 @@ bool import_inputs(Import *x, const Onnx__GraphProto *gp)
 {
     Binder b = {.x = x, .used = NEW(x->a, bool, x->opt->nbind + 1), .has_batch = has_batch(gp)};
     bool *weight = find_weights(x, gp);
+    uint32_t place = 0;
     for (size_t i = 0; i < gp->n_input; i++) {
         const char *name = pb(gp->input[i]->name);
         Val v;
         Type t;
         if (scope_find(x, name, &v))
             continue; /* an initializer, repeated as input */
+        place++;
         TRY(bind_input(&b, gp->input[i], &t));
         const Tensor *feed = find_feed(x, name);
         char have[160], want[160];
@@ -370,6 +372,7 @@ bool import_inputs(Import *x, const Onnx__GraphProto *gp)
         }
         v = graph_value(x->g, name, t, weight[i] ? role_of(x, name, &(Tensor){.type = t}) : VAL_INPUT);
         x->g->vals[v.i].data = feed ? feed->data : NULL;
+        x->g->vals[v.i].place = place;
         name_value(x, v, name);
         set_data_type(x, v, tensor_type(gp->input[i])->elem_type);
         scope_set(x, name, v);
