@@ -2,6 +2,7 @@
  * learning rates that change, parameters without decay. */
 #include "tests.h"
 #include "command.h"
+#include "onnx_builder.h"
 #include "runtime/runtime_int.h"
 #include "step.h"
 #include <math.h>
@@ -183,6 +184,76 @@ static json_t *member(const char *key)
     json_decref(all);
     return v;
 }
+
+static double last_loss(json_t *report)
+{
+    json_t *all = json_object_get(report, "losses");
+    return json_number_value(json_array_get(all, json_array_size(all) - 1));
+}
+
+/* The step's own inputs are called so, which a model does not see. */
+START_TEST(names_of_the_step_are_free)
+{
+    static const char *const name[] = {"w", "lr", "step", "rng", "micro_batch", "loss_scale"};
+    static float w[16];
+    double first = 0;
+    for (int i = 0; i < 16; i++)
+        w[i] = 0.1f * (float)(i % 5) - 0.2f;
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        Arena a = {0};
+        Builder b;
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "84", true);
+        add_value(&b, &a, "y", FLOAT, "84", false);
+        add_tensor(&b, name[i], 2, (int64_t[]){4, 4}, w);
+        add_node(&b, &a, "MatMul", arena_printf(&a, "x %s", name[i]), "h");
+        add_node(&b, &a, "Dropout", "h", "y");
+        save(&b, &a, "names.onnx");
+        ckc_accepts(
+            "names.onnx --loss mse --optimizer adam --lr 0.1 --steps 3 --json -o o --save o.safetensors");
+        json_t *j = read_json("out");
+        double loss = last_loss(j);
+        ck_assert(loss > 0 && (!i || loss == first));
+        first = loss;
+        json_decref(j);
+        ck_assert_int_eq(shell(arena_printf(&a, "grep -q '\"%s\"' o.safetensors", name[i])), 0);
+        arena_free(&a);
+    }
+}
+END_TEST
+
+/* A micro-batch of one row, whose output has one element, has the loss of the whole batch. */
+START_TEST(one_row_is_no_loss)
+{
+    static float p[4][9];
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "N199", true);
+    add_value(&b, &a, "y", FLOAT, "N111", false);
+    const char *last = "x";
+    for (int i = 0; i < 4; i++) {
+        const char *tanh = arena_printf(&a, "t%d", i), *mul = arena_printf(&a, "m%d", i);
+        for (int k = 0; k < 9; k++)
+            p[i][k] = 0.5f + 0.1f * (float)((k * k + 3 * i) % 7);
+        add_tensor(&b, arena_printf(&a, "p%d", i), 1, (int64_t[]){9}, p[i]);
+        add_node(&b, &a, "Mul", arena_printf(&a, "%s p%d", last, i), mul);
+        add_node(&b, &a, "Tanh", mul, tanh);
+        last = tanh;
+    }
+    add_node(&b, &a, "GlobalAveragePool", last, "y");
+    save(&b, &a, "row.onnx");
+    ckc_accepts("row.onnx --bind N=4 --optimizer sgd --steps 1 --json -o o");
+    json_t *whole = read_json("out");
+    ckc_accepts("row.onnx --bind N=4 --optimizer sgd --steps 1 --json -o o --budget 30% --accumulate auto");
+    json_t *parts = read_json("out");
+    ck_assert_int_eq(json_integer_value(json_object_get(parts, "accumulate")), 4);
+    ck_assert_double_eq_tol(last_loss(parts), last_loss(whole), 1e-6);
+    json_decref(whole);
+    json_decref(parts);
+    arena_free(&a);
+}
+END_TEST
 
 START_TEST(grads_have_the_loss_of_the_step)
 {
@@ -384,6 +455,8 @@ Suite *suite_training(void)
     tcase_add_test(c, an_epoch_has_every_row);
     tcase_add_test(c, every_row_once);
     tcase_add_test(c, learning_rates);
+    tcase_add_test(c, names_of_the_step_are_free);
+    tcase_add_test(c, one_row_is_no_loss);
     tcase_add_test(c, grads_have_the_loss_of_the_step);
     tcase_add_test(c, validation);
     tcase_add_test(c, validation_without_ignored_targets);

@@ -62,76 +62,6 @@ START_TEST(values_decide_what_trains)
 END_TEST
 
 /* A recurrent network's of zeros and ones, as a mask's; one of one element behind a transpose. */
-static double last_loss(json_t *report)
-{
-    json_t *all = json_object_get(report, "losses");
-    return json_number_value(json_array_get(all, json_array_size(all) - 1));
-}
-
-/* The step's own inputs are called so, which a model does not see. */
-START_TEST(names_of_the_step_are_free)
-{
-    static const char *const name[] = {"w", "lr", "step", "rng", "micro_batch", "loss_scale"};
-    static float w[16];
-    double first = 0;
-    for (int i = 0; i < 16; i++)
-        w[i] = 0.1f * (float)(i % 5) - 0.2f;
-    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
-        Arena a = {0};
-        Builder b;
-        start(&b, 13);
-        add_value(&b, &a, "x", FLOAT, "84", true);
-        add_value(&b, &a, "y", FLOAT, "84", false);
-        add_tensor(&b, name[i], 2, (int64_t[]){4, 4}, w);
-        add_node(&b, &a, "MatMul", arena_printf(&a, "x %s", name[i]), "h");
-        add_node(&b, &a, "Dropout", "h", "y");
-        save(&b, &a, "names.onnx");
-        ckc_accepts(
-            "names.onnx --loss mse --optimizer adam --lr 0.1 --steps 3 --json -o o --save o.safetensors");
-        json_t *j = read_json("out");
-        double loss = last_loss(j);
-        ck_assert(loss > 0 && (!i || loss == first));
-        first = loss;
-        json_decref(j);
-        ck_assert_int_eq(shell(arena_printf(&a, "grep -q '\"%s\"' o.safetensors", name[i])), 0);
-        arena_free(&a);
-    }
-}
-END_TEST
-
-/* A micro-batch of one row, whose output has one element, has the loss of the whole batch. */
-START_TEST(one_row_is_no_loss)
-{
-    static float p[4][9];
-    Arena a = {0};
-    Builder b;
-    start(&b, 13);
-    add_value(&b, &a, "x", FLOAT, "N199", true);
-    add_value(&b, &a, "y", FLOAT, "N111", false);
-    const char *last = "x";
-    for (int i = 0; i < 4; i++) {
-        const char *tanh = arena_printf(&a, "t%d", i), *mul = arena_printf(&a, "m%d", i);
-        for (int k = 0; k < 9; k++)
-            p[i][k] = 0.5f + 0.1f * (float)((k * k + 3 * i) % 7);
-        add_tensor(&b, arena_printf(&a, "p%d", i), 1, (int64_t[]){9}, p[i]);
-        add_node(&b, &a, "Mul", arena_printf(&a, "%s p%d", last, i), mul);
-        add_node(&b, &a, "Tanh", mul, tanh);
-        last = tanh;
-    }
-    add_node(&b, &a, "GlobalAveragePool", last, "y");
-    save(&b, &a, "row.onnx");
-    ckc_accepts("row.onnx --bind N=4 --optimizer sgd --steps 1 --json -o o");
-    json_t *whole = read_json("out");
-    ckc_accepts("row.onnx --bind N=4 --optimizer sgd --steps 1 --json -o o --budget 30% --accumulate auto");
-    json_t *parts = read_json("out");
-    ck_assert_int_eq(json_integer_value(json_object_get(parts, "accumulate")), 4);
-    ck_assert_double_eq_tol(last_loss(parts), last_loss(whole), 1e-6);
-    json_decref(whole);
-    json_decref(parts);
-    arena_free(&a);
-}
-END_TEST
-
 /* Where nothing is chosen, a model with adapters has a note on what PyTorch trains. */
 START_TEST(adapters_are_told)
 {
@@ -692,8 +622,6 @@ Suite *suite_trains(void)
     TCase *t = tcase_create("import");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, values_decide_what_trains);
-    tcase_add_test(t, names_of_the_step_are_free);
-    tcase_add_test(t, one_row_is_no_loss);
     tcase_add_loop_test(t, exporters_say_what_trains, 0, 5);
     tcase_add_test(t, adapters_are_told);
     tcase_add_test(t, biases_train);
