@@ -385,7 +385,7 @@ const char *loss_used(const Job *j);
 
 void memory_print(const Job *j, FILE *f); /* bytes by layer, and the values held at the peak */
 void memory_json(const Job *j, json_t *report);
-/* Samples and tokens of a batch: the rows of the first input that is fed, and its elements if they are
+/* Samples and tokens of a batch: the rows of the input of the batch, and its elements if they are
  * indices.  0: unknown. */
 void batch_size(const Job *j, int64_t *samples, int64_t *tokens);
 

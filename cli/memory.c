@@ -56,7 +56,7 @@ void batch_size(const Job *j, int64_t *samples, int64_t *tokens)
 {
     const Graph *g = j->plan->g;
     StepInputs own = step_inputs(g);
-    Val v = feed_first(g, &own);
+    Val v = feed_batch(g, &own);
     const Type *t = val_type(g, v);
     bool rows = v.i && t->rank > 0;
     *samples = rows ? t->dim[0] : 0;

@@ -131,16 +131,17 @@ static const char *update_of(const Graph *g)
     return NULL;
 }
 
-/* The type of the first input with the rows of all micro-batches, as text: what a step takes of the data. */
+/* The type of the input of the batch with the rows of all micro-batches, as text: what a step takes of the
+ * data. */
 static const char *batch_of(Job *j)
 {
     char text[160];
     const Plan *p = j->plan;
     StepInputs own = step_inputs(p->g);
-    Val first = feed_first(p->g, &own);
-    if (!first.i)
+    Val batch = feed_batch(p->g, &own);
+    if (!batch.i)
         return "none";
-    Type t = *val_type(p->g, first);
+    Type t = *val_type(p->g, batch);
     if (t.rank)
         t.dim[0] *= plan_batches(p);
     type_str(&t, text);

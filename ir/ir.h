@@ -159,6 +159,7 @@ typedef struct {
     Space space;      /* states in SPACE_HOST are read by fetch, written by offload */
     uint32_t place;   /* VAL_INPUT: among the model's inputs, from 1, with those that are no values here;
                        * 0: behind that of the input before it */
+    bool batch;       /* VAL_INPUT: its first dimension is the batch; if no input says so: the first one's */
     const void *data; /* CONST, and PARAM/STATE with an initial value; NULL: zeros (STATE) or --init */
     const char *file; /* path of the mapped file in which data lies, at byte `offset`; else NULL */
     int64_t offset;

@@ -2,7 +2,7 @@
  *
  *   graph   = "graph" "{" { source | node | update | output } "}"
  *   source  = ("input" | "param" | "state" | "const") name ":" type [ "host" ] [ "#" integer ]
- *             [ names ] [ data ]
+ *             [ "batch" ] [ names ] [ data ]
  *   names   = "as" name { "," name }, name = string [ "transposed" | "module" ]
  *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}" | "cast" name
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
@@ -162,8 +162,10 @@ static bool source(P *p, ValKind kind)
     TRY(lex_expect(&p->lex, "%") && def(p, kind, &v));
     if (kind == VAL_STATE && lex_accept(&p->lex, "host"))
         p->g->vals[v.i].space = SPACE_HOST;
-    if (kind == VAL_INPUT)
+    if (kind == VAL_INPUT) {
         TRY(input_place(p, &p->g->vals[v.i].place));
+        p->g->vals[v.i].batch = lex_accept(&p->lex, "batch");
+    }
     TRY(model_names(p, v));
     return source_data(p, &p->g->vals[v.i]);
 }

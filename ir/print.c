@@ -107,14 +107,15 @@ static void print_model_names(const ModelName *n, FILE *f)
     }
 }
 
-/* *place: that of the input before; it is written where it does not follow that. */
-static void print_place(const Value *v, uint32_t *place, FILE *f)
+/* *place: that of the input before; an input's own is written where it does not follow that. */
+static void print_input(const Value *v, uint32_t *place, FILE *f)
 {
     if (v->kind != VAL_INPUT)
         return;
     if (v->place && v->place != *place + 1)
         fprintf(f, " #%u", v->place - 1);
     *place = v->place ? v->place : *place + 1;
+    fputs(v->batch ? " batch" : "", f);
 }
 
 static void print_source(const Graph *g, const Value *v, uint32_t *place, FILE *f)
@@ -122,7 +123,7 @@ static void print_source(const Graph *g, const Value *v, uint32_t *place, FILE *
     fprintf(f, "  %s %%%s: ", val_kind_name[v->kind], v->name);
     print_type(&v->type, f);
     fputs(v->space == SPACE_HOST ? " host" : "", f);
-    print_place(v, place, f);
+    print_input(v, place, f);
     print_model_names(v->in_model, f);
     if (v->file) {
         fputs(" @", f);

@@ -39,6 +39,7 @@ struct Feed {
     int64_t seed;
     Input *input;
     int n;
+    Val batch;                 /* the input whose first dimension is the batch */
     int64_t window, text_rows; /* FEED_TEXT: tokens per row, rows per batch */
 };
 
@@ -426,22 +427,24 @@ static bool is_fed(const Graph *g, const StepInputs *own, uint32_t v)
            v != own->micro.i;
 }
 
-Val feed_first(const Graph *g, const StepInputs *own)
+Val feed_batch(const Graph *g, const StepInputs *own)
 {
     Arena tmp = {0};
     const bool *read = values_read(g, &tmp);
-    uint32_t v = 1;
-    while (v < g->nvals && !(is_fed(g, own, v) && read[v]))
-        v++;
+    Val found = {0};
+    for (uint32_t v = 1; v < g->nvals; v++)
+        if (is_fed(g, own, v) && read[v] && (!found.i || g->vals[v].batch))
+            found = (Val){v};
     arena_free(&tmp);
-    return (Val){v < g->nvals ? v : 0};
+    return found;
 }
 
 Feed *feed_open(const Graph *g, const StepInputs *own, DataFile *data, FeedOrder order, int64_t seed, Diag *d)
 {
     Arena arena = {0};
     Feed *f = NEW(&arena, Feed, 1);
-    *f = (Feed){.arena = arena, .g = g, .data = data, .order = order, .seed = seed};
+    *f = (Feed){
+        .arena = arena, .g = g, .data = data, .order = order, .seed = seed, .batch = feed_batch(g, own)};
     f->input = NEW(&f->arena, Input, g->nvals);
     const bool *read = values_read(g, &f->arena);
     int place = 0;
@@ -490,12 +493,12 @@ static void feed_rows(const Feed *f, const Input *in, Tensor *t, int64_t batch)
     }
 }
 
-/* Index of the first of an input's random elements that a micro-batch has: inputs with as many rows as the
- * first one are cut into micro-batches, the others are the same in all. */
+/* Index of the first of an input's random elements that a micro-batch has: inputs with as many rows as
+ * the batch are cut into micro-batches, the others are the same in all. */
 static int64_t random_first(const Feed *f, int k, int64_t micro)
 {
-    const Type *first = val_type(f->g, f->input[0].v), *t = val_type(f->g, f->input[k].v);
-    bool cut = first->rank > 0 && t->rank > 0 && t->dim[0] == first->dim[0];
+    const Type *batch = val_type(f->g, f->batch), *t = val_type(f->g, f->input[k].v);
+    bool cut = batch->rank > 0 && t->rank > 0 && t->dim[0] == batch->dim[0];
     return cut ? micro * type_count(t) : 0;
 }
 

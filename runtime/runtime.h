@@ -88,8 +88,9 @@ typedef struct {
 } StepInputs;
 StepInputs step_inputs(const Graph *g); /* found by name, kind and type */
 
-/* The graph's first input that is not in `own` and is read; {0}: there is none. */
-Val feed_first(const Graph *g, const StepInputs *own);
+/* The input whose first dimension is the batch, of those that are not in `own` and are read: the one marked
+ * so, or else the first; {0}: there is none. */
+Val feed_batch(const Graph *g, const StepInputs *own);
 
 typedef struct Feed Feed;
 

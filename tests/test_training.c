@@ -404,6 +404,53 @@ START_TEST(metrics)
 }
 END_TEST
 
+static double first_loss(void)
+{
+    json_t *losses = member("losses");
+    double loss = json_real_value(json_array_get(losses, 0));
+    json_decref(losses);
+    return loss;
+}
+
+/* The batch is the first dimension that has a symbol, not that of the first input. */
+START_TEST(batch_of_a_later_input)
+{
+    static float w[4] = {1, 2, 3, 4}, s[1] = {1}, x[16], target[16];
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    start(&b, 17);
+    add_value(&b, &a, "s", FLOAT, "1", true);
+    add_value(&b, &a, "x", FLOAT, "N2", true);
+    add_value(&b, &a, "y", FLOAT, "N2", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 2}, w);
+    add_node(&b, &a, "Mul", "x s", "scaled");
+    add_node(&b, &a, "MatMul", "scaled w", "y");
+    save(&b, &a, "s.onnx");
+    for (int i = 0; i < 16; i++)
+        x[i] = (float)i / 16;
+    NamedTensor v[] = {{"s", {type_make(DT_F32, 1, (int64_t[]){1}), s}},
+                       {"x", {type_make(DT_F32, 2, (int64_t[]){8, 2}), x}},
+                       {"target", {type_make(DT_F32, 2, (int64_t[]){8, 2}), target}}};
+    ck_assert_msg(npz_write("d.npz", 3, v, &d), "%s", d.msg);
+#define OF_S "s.onnx --loss mse --data d.npz --quiet -o p --checkpoint c "
+    ckc_accepts(OF_S "--bind N=4 --steps 2 --metrics m.jsonl");
+    char *m = read_text("m.jsonl");
+    *strchr(m, '\n') = 0;
+    ck_assert_double_eq_tol(number(m, "samples_per_second") * number(m, "seconds"), 4, 1e-6);
+    free(m);
+    ckc_refuses(OF_S "--bind N=2 --steps 3 --resume", 1, "with batch f32[4,2], this run has f32[2,2]");
+    ckc_accepts(OF_S "--bind N=2 --accumulate 2 --steps 3 --resume");
+    ckc_accepts("run p/step.ckp --steps 4 --quiet --checkpoint c --resume");
+    /* The random rows of two micro-batches are those of the batch. */
+    ckc_accepts("s.onnx --loss mse --bind N=4 --json");
+    double whole = first_loss();
+    ckc_accepts("s.onnx --loss mse --bind N=2 --accumulate 2 --json");
+    ck_assert_double_eq_tol(first_loss(), whole, 1e-5 * whole);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(no_decay)
 {
     ckc_accepts(MLP "--quiet --no-decay auto"); /* four biases, three of them of norms, and three scales */
@@ -462,6 +509,7 @@ Suite *suite_training(void)
     tcase_add_test(c, validation_without_ignored_targets);
     tcase_add_test(c, validation_of_batch_norms);
     tcase_add_test(c, metrics);
+    tcase_add_test(c, batch_of_a_later_input);
     tcase_add_test(c, no_decay);
     tcase_add_test(c, what_would_do_nothing);
     return s;

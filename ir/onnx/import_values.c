@@ -339,11 +339,22 @@ static bool *find_weights(Import *x, const Onnx__GraphProto *gp)
 
 bool type_is_integer(const Type *t) { return !dtype_is_float(t->dt) && type_count(t) == 1; }
 
+/* Marks the first input whose first dimension has a symbol, where that is not the model's first input. */
+static void mark_batch(Import *x, Val v, bool *found)
+{
+    Value *val = &x->g->vals[v.i];
+    if (*found || val->kind != VAL_INPUT || !onnx_input_batch(x->m, val->place - 1, x->a))
+        return;
+    val->batch = val->place > 1;
+    *found = true;
+}
+
 /* An integer input that --bind names becomes a constant. */
 bool import_inputs(Import *x, const Onnx__GraphProto *gp)
 {
     Binder b = {.x = x, .used = NEW(x->a, bool, x->opt->nbind + 1), .has_batch = has_batch(gp)};
     bool *weight = find_weights(x, gp);
+    bool batch_found = false;
     uint32_t place = 0;
     for (size_t i = 0; i < gp->n_input; i++) {
         const char *name = pb(gp->input[i]->name);
@@ -373,6 +384,7 @@ bool import_inputs(Import *x, const Onnx__GraphProto *gp)
         v = graph_value(x->g, name, t, weight[i] ? role_of(x, name, &(Tensor){.type = t}) : VAL_INPUT);
         x->g->vals[v.i].data = feed ? feed->data : NULL;
         x->g->vals[v.i].place = place;
+        mark_batch(x, v, &batch_found);
         name_value(x, v, name);
         set_data_type(x, v, tensor_type(gp->input[i])->elem_type);
         scope_set(x, name, v);
