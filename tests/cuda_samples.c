@@ -115,48 +115,36 @@ static const struct {
                 {3, 2100, 50, 10, false}};
 enum { ELEMENTS = sizeof elements / sizeof *elements };
 
-static void elements_sample(Sample *s, int i)
+/* Forms: a scatter; the gradient of a gather in f32, in bf16, and from bf16 to f32. */
+enum { SCATTER, BWD_F32, BWD_BF16, BWD_WIDE, FORMS };
+
+static void elements_sample(Sample *s, int i, int form)
 {
     const int n = elements[i].extent;
     const bool shared = elements[i].shared;
-    *s = (Sample){.seed = (uint64_t)i, .dt = DT_F32, .op = OP_scatter_elements};
+    const DType dt = form < BWD_BF16 ? DT_F32 : DT_BF16;
+    *s = (Sample){.seed = (uint64_t)i, .dt = dt, .op = form ? OP_gather_elements_bwd : OP_scatter_elements};
     graph_init(&s->g, &s->arena, &s->diag);
-    Type x = type_make(DT_F32, 3, (int64_t[]){2, elements[i].rows, n}), u = x, ix;
+    Type x = type_make(dt, 3, (int64_t[]){2, elements[i].rows, n}), u = x, ix;
     u.dim[1] -= shared ? 0 : 1; /* a row that nothing is added to */
     u.dim[2] = elements[i].added;
     ix = type_with(u, i % 2 ? DT_I32 : DT_I64);
     ix.dim[0] = shared ? 1 : ix.dim[0];
-    sample_reals(s, x, -1, 1);
+    sample_reals(s, form ? u : x, -1, 1);
     sample_ints(s, ix, -n - 1, n);
     for (int64_t k = 0; k < type_count(&ix); k++)
         if (sample_chance(s, elements[i].most))
             tensor_set_i(&s->data[1], k, n / 3);
-    sample_reals(s, u, -1, 1);
-    sample_build(s, &(ScatterAttrs){.axis = 2, .reduction = SCATTER_ADD, .batch = shared});
+    if (form == SCATTER) {
+        sample_reals(s, u, -1, 1);
+        sample_build(s, &(ScatterAttrs){.axis = 2, .reduction = SCATTER_ADD, .batch = shared});
+    } else {
+        DType out = form == BWD_BF16 ? DT_BF16 : DT_NONE;
+        sample_build(s, &(ElementsBwdAttrs){2, shared, out, sample_all_dims(&x)});
+    }
 }
 
-/* The same rows, from zeros: in f32, in bf16 and from bf16 to f32. */
-static void elements_bwd_sample(Sample *s, int i, int kind)
-{
-    const int n = elements[i].extent;
-    const bool shared = elements[i].shared;
-    const DType dt = kind ? DT_BF16 : DT_F32;
-    *s = (Sample){.seed = (uint64_t)i, .dt = dt, .op = OP_gather_elements_bwd};
-    graph_init(&s->g, &s->arena, &s->diag);
-    Type x = type_make(dt, 3, (int64_t[]){2, elements[i].rows, n}), dy = x, ix;
-    dy.dim[1] -= shared ? 0 : 1;
-    dy.dim[2] = elements[i].added;
-    ix = type_with(dy, i % 2 ? DT_I32 : DT_I64);
-    ix.dim[0] = shared ? 1 : ix.dim[0];
-    sample_reals(s, dy, -1, 1);
-    sample_ints(s, ix, -n - 1, n);
-    for (int64_t k = 0; k < type_count(&ix); k++)
-        if (sample_chance(s, elements[i].most))
-            tensor_set_i(&s->data[1], k, n / 3);
-    sample_build(s, &(ElementsBwdAttrs){2, shared, kind == 1 ? DT_BF16 : DT_NONE, sample_all_dims(&x)});
-}
-
-int cuda_samples(void) { return SUMS + POOLS + 2 * IMAGES + 4 * ELEMENTS; }
+int cuda_samples(void) { return SUMS + POOLS + 2 * IMAGES + FORMS * ELEMENTS; }
 
 void cuda_sample(Sample *s, int i)
 {
@@ -166,10 +154,8 @@ void cuda_sample(Sample *s, int i)
         pool_sample(s, i - SUMS);
     else if (i < SUMS + POOLS + 2 * IMAGES)
         image_sample(s, i - SUMS - POOLS);
-    else if (i < SUMS + POOLS + 2 * IMAGES + ELEMENTS)
-        elements_sample(s, i - SUMS - POOLS - 2 * IMAGES);
     else {
-        i -= SUMS + POOLS + 2 * IMAGES + ELEMENTS;
-        elements_bwd_sample(s, i % ELEMENTS, i / ELEMENTS);
+        i -= SUMS + POOLS + 2 * IMAGES;
+        elements_sample(s, i % ELEMENTS, i / ELEMENTS);
     }
 }

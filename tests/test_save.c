@@ -402,15 +402,22 @@ static void write_bodies(const char *path)
     write_bytes(path, model.b, model.n);
 }
 
+/* Saves in.onnx, which is left open in *in, as out.onnx and opens that. */
+static OnnxModel *saved_again(OnnxModel **in, bool inference)
+{
+    Diag d = {0};
+    *in = onnx_open("in.onnx", &d);
+    ck_assert_msg(*in && onnx_save(*in, "out.onnx", 0, NULL, inference, &d), "%s", d.msg);
+    OnnxModel *m = onnx_open("out.onnx", &d);
+    ck_assert_msg(m != NULL, "%s", d.msg);
+    return m;
+}
+
 /* _i: is the inference form asked for? */
 START_TEST(bodies_and_functions)
 {
-    Diag d = {0};
     write_bodies("in.onnx");
-    OnnxModel *in = onnx_open("in.onnx", &d);
-    ck_assert_msg(in && onnx_save(in, "out.onnx", 0, NULL, _i, &d), "%s", d.msg);
-    OnnxModel *m = onnx_open("out.onnx", &d);
-    ck_assert_msg(m != NULL, "%s", d.msg);
+    OnnxModel *in, *m = saved_again(&in, _i);
     const Onnx__ModelProto *p = m->proto;
     size_t left = _i ? 2 : 3; /* without training_mode */
     ck_assert_uint_eq(p->graph->node[0]->attribute[0]->g->node[0]->n_input, left);
@@ -427,7 +434,6 @@ END_TEST
 /* Whether it trains may be an attribute of the call of its function. */
 START_TEST(batch_norm_of_a_function)
 {
-    Diag d = {0};
     Message mode = {.n = 0}, norm = {.n = 0}, graph = {.n = 0}, function = {.n = 0}, opset = {.n = 0},
             model = {.n = 0};
     put_string(&mode, 1, "training_mode");
@@ -447,10 +453,7 @@ START_TEST(batch_norm_of_a_function)
     put_bytes(&model, 8, opset.b, opset.n);
     put_bytes(&model, 25, function.b, function.n);
     write_bytes("in.onnx", model.b, model.n);
-    OnnxModel *in = onnx_open("in.onnx", &d);
-    ck_assert_msg(in && onnx_save(in, "out.onnx", 0, NULL, true, &d), "%s", d.msg);
-    OnnxModel *m = onnx_open("out.onnx", &d);
-    ck_assert_msg(m != NULL, "%s", d.msg);
+    OnnxModel *in, *m = saved_again(&in, true);
     const Onnx__FunctionProto *f = m->proto->functions[0];
     ck_assert_uint_eq(f->n_node, 3); /* two Identity make the statistics */
     ck_assert_uint_eq(f->node[0]->n_output, 1);

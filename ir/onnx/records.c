@@ -3,9 +3,9 @@
  * path that is the node's name). */
 #include "onnx_int.h"
 #include "protobuf.h"
+#include "put.h"
 #include <string.h>
 
-enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_METADATA = 9, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { LONGEST = 256 }; /* most bytes of a symbol, with its end */
 
 static void add_symbols(Signature *s, Record *r, const char *text, size_t size)

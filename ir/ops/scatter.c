@@ -27,6 +27,18 @@ static bool scatter_valid(const Graph *g, const Node *n, Diag *d)
 
 /* ---- scatter_elements -------------------------------------------------------------- */
 
+/* Do updates u of x at indices ix have the shape of the indices, the batch's included? */
+static bool updates_fit(const Node *n, const Type *x, const Type *ix, const Type *u, int axis, int64_t batch,
+                        Diag *d)
+{
+    char a[160];
+    TRY(elements_fit(n, x, ix, axis, batch, d));
+    Type each = *ix;
+    for (int i = 0; i < batch; i++)
+        each.dim[i] = x->dim[i];
+    return type_same_shape(&each, u) || fail(d, "%s: updates are %s", node_def(n)->name, type_str(u, a));
+}
+
 /* p: 0 lead dimensions (neither axis nor the inner one), 1 axis extent of x, 2 of u, 3 axis
  * stride of x, 4 of u, 5 inner extent of x, 6 of u, 7 chunks, 8 integers, 9 reduction, 10 indices; per
  * lead dimension 16.. extent of x, 24.. of u, 32.. stride of x, 40.. of u. */
@@ -35,31 +47,28 @@ static bool scatter_elements_infer(const Graph *g, const Node *n, Type *out, Dia
 {
     const ScatterAttrs *at = n->attr;
     const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
-    char a[160];
     *out = *x;
     TRY(scatter_valid(g, n, d));
     TRY(axis_valid(n, at->axis, x->rank, d));
-    TRY(elements_fit(n, x, ix, (int)at->axis, at->batch, d));
-    Type each = *ix;
-    for (int i = 0; i < at->batch; i++)
-        each.dim[i] = x->dim[i];
-    return type_same_shape(&each, in_type(g, n, 2)) ||
-           fail(d, "scatter_elements: updates are %s", type_str(in_type(g, n, 2), a));
+    return updates_fit(n, x, ix, in_type(g, n, 2), (int)at->axis, at->batch, d);
 }
 
 /* clang-format off */
-KERNEL(scatter_elements,
+/* Where an item's line begins in x and in u, which has it only inside. */
+#define LINE_OF_ITEM                                                                                         \
+    int64_t rest = i / p[7], base = 0, ubase = 0;                                                            \
+    int inside = 1;                                                                                          \
+    for (int64_t d = p[0]; d-- > 0;) {                                                                       \
+        const int64_t at = rest % p[16 + d];                                                                 \
+        rest /= p[16 + d];                                                                                   \
+        base += at * p[32 + d];                                                                              \
+        ubase += at * p[40 + d];                                                                             \
+        inside = inside && at < p[24 + d];                                                                   \
+    }
+
+KERNEL_BEHIND(scatter_elements, LINE_OF_ITEM,
     const int64_t inner = p[5], chunks = p[7], how = p[9];
     const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), u1 = FMIN(p[6], c1);
-    int64_t rest = i / chunks, base = 0, ubase = 0;
-    int inside = 1;
-    for (int64_t d = p[0]; d-- > 0;) {
-        const int64_t at = rest % p[16 + d];
-        rest /= p[16 + d];
-        base += at * p[32 + d];
-        ubase += at * p[40 + d];
-        inside = inside && at < p[24 + d];
-    }
     for (int64_t a = 0; a < p[1]; a++)
         for (int64_t c = c0; c < c1; c++)
             if (p[8])
@@ -143,35 +152,21 @@ static const AttrDef elements_bwd_attrs[] = {
 static bool gather_elements_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     const ElementsBwdAttrs *at = n->attr;
-    const Type *dy = in_type(g, n, 0), *ix = in_type(g, n, 1);
-    char a[160];
+    const Type *dy = in_type(g, n, 0);
     TRY(index_valid(g, n, 1, d));
     TRY(shape_type(n, at->out == DT_NONE ? dtype_sum(dy->dt) : (DType)at->out, &at->shape, out, d));
     TRY(axis_valid(n, at->axis, out->rank, d));
-    TRY(elements_fit(n, out, ix, (int)at->axis, at->batch, d));
-    Type each = *ix;
-    for (int i = 0; i < at->batch; i++)
-        each.dim[i] = out->dim[i];
     if (!dtype_is_float(dy->dt) || (out->dt != dy->dt && out->dt != dtype_sum(dy->dt)))
         return fail(d, "gather_elements_bwd: sums of %s are not %s", dtype_name[dy->dt], dtype_name[out->dt]);
-    return type_same_shape(&each, dy) || fail(d, "gather_elements_bwd: the gradient is %s", type_str(dy, a));
+    return updates_fit(n, out, in_type(g, n, 1), dy, (int)at->axis, at->batch, d);
 }
 
-/* p: likewise; 11: positions along the axis that are summed at a time, 0: all, in the result itself, which
- * is not rounded. */
+/* p: as in scatter_elements; 11: positions along the axis that are summed at a time, 0: all, in the result
+ * itself, which is not rounded. */
 /* clang-format off */
-KERNEL(gather_elements_bwd,
+KERNEL_BEHIND(gather_elements_bwd, LINE_OF_ITEM,
     const int64_t inner = p[5], chunks = p[7];
     const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), u1 = FMIN(p[6], c1);
-    int64_t rest = i / chunks, base = 0, ubase = 0;
-    int inside = 1;
-    for (int64_t d = p[0]; d-- > 0;) {
-        const int64_t at = rest % p[16 + d];
-        rest /= p[16 + d];
-        base += at * p[32 + d];
-        ubase += at * p[40 + d];
-        inside = inside && at < p[24 + d];
-    }
     const int64_t index = ubase % p[10], updates = inside ? p[2] : 0;
     for (int64_t a = 0; a < p[1] && !p[11]; a++)
         for (int64_t c = c0; c < c1; c++)
