@@ -62,9 +62,16 @@ Val rule_inverse(Rewrite *rw, const Node *n)
 
 /* ---- chains of scalars --------------------------------------------------------------- */
 
+/* x op c; {0} if x's type has no such number as c: it overflows there, or loses digits near zero. */
 static Val fold(Rewrite *rw, const Node *n, Op op, Val x, double c)
 {
-    return build(rw->g, op, n->name, 2, (Val[]){x, build_scalar(rw->g, type_of(rw, x), c)}, NULL);
+    DType dt = type_of(rw, x);
+    char bytes[8];
+    Tensor one = {type_scalar(dt), bytes};
+    tensor_set_f(&one, 0, c);
+    if (!form_near(tensor_f(&one, 0), c, dt))
+        return none();
+    return build(rw->g, op, n->name, 2, (Val[]){x, build_scalar(rw->g, dt, c)}, NULL);
 }
 
 /* (x * a) * b, divisions and negations included: x * ab */
@@ -72,7 +79,7 @@ Val rule_fold_scale(Rewrite *rw, const Node *n)
 {
     double a, b;
     Val y = form_scaled(rw, n->out[0], &b), x = y.i ? form_scaled(rw, y, &a) : none();
-    if (!x.i || !rewrite_once(rw, y) || !is_float(rw, n) || !isfinite(a * b))
+    if (!x.i || !rewrite_once(rw, y) || !is_float(rw, n))
         return none();
     return fold(rw, n, OP_mul, x, a * b);
 }
@@ -82,7 +89,7 @@ Val rule_fold_shift(Rewrite *rw, const Node *n)
 {
     double a, b;
     Val y = form_shifted(rw, n->out[0], &b), x = y.i ? form_shifted(rw, y, &a) : none();
-    if (!x.i || !rewrite_once(rw, y) || !is_float(rw, n) || !isfinite(a + b))
+    if (!x.i || !rewrite_once(rw, y) || !is_float(rw, n))
         return none();
     return fold(rw, n, OP_add, x, a + b);
 }
