@@ -263,9 +263,7 @@ static bool is_early(const Graph *g, const Node *n, const Val *overwrites, const
     return false;
 }
 
-/* Moves updates of states behind all readers of the state: rules may have made readers of a result (p * 1)
- * read the state itself, or views of it. */
-static void delay_updates(Graph *g, Arena *tmp)
+void graph_delay_updates(Graph *g, Arena *tmp)
 {
     Val *overwrites = NEW(tmp, Val, g->nvals);
     uint32_t *readers = NEW(tmp, uint32_t, g->nvals), n = g->norder, nheld = 0;
@@ -304,6 +302,6 @@ bool rewrite_run(Graph *g, Arena *tmp, Rule *const *rules, bool cse, bool *chang
             break;
     }
     if (*changed && g->nupdate && !g->diag->failed)
-        delay_updates(g, tmp);
+        graph_delay_updates(g, tmp);
     return !g->diag->failed;
 }

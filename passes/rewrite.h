@@ -30,5 +30,8 @@ void rewrite_name(Graph *g, Val old, Val v);
 /* The value that takes the place of v.  as: per value, its replacement; {0}: v stays. */
 static inline Val rewrite_as(const Val *as, Val v) { return as[v.i].i ? as[v.i] : v; }
 void rewrite_ends(Graph *g, const Val *as); /* replaces all outputs and updates of g so */
+/* Moves updates of states behind all readers of the state, for passes that make such readers (of p instead of
+ * p * 1, or of views of it), or that move them. */
+void graph_delay_updates(Graph *g, Arena *tmp);
 bool rewrite_scalar(const Rewrite *rw, Val v, double *x);  /* are all elements of v one constant, *x? */
 #endif

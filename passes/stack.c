@@ -246,5 +246,7 @@ bool pass_stack(Graph *g, PassCtx *cx)
     }
     rewrite_ends(g, as);
     graph_dce(g, cx->tmp);
+    if (cx->changed && !g->diag->failed) /* factors that are weights are read later than before */
+        graph_delay_updates(g, cx->tmp);
     return !g->diag->failed;
 }
