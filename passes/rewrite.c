@@ -41,8 +41,8 @@ bool rewrite_scalar(const Rewrite *rw, Val v, double *x)
     if (n < 1)
         return false;
     *x = tensor_f(&t, 0);
-    for (int64_t i = 1; i < n; i++)
-        if (tensor_f(&t, i) != *x)
+    for (int64_t i = 0; i < n; i++) /* *x may round an integer */
+        if (tensor_f(&t, i) != *x || tensor_i(&t, i) != int_of(*x))
             return false;
     return true;
 }
