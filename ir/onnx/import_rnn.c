@@ -357,10 +357,11 @@ static Val final_state(const Rnn *r, const Direction *d, bool cell)
 static Val all_steps(const Rnn *r, const Direction *d)
 {
     Val *y = NEW(r->n->x->a, Val, r->steps * r->dirs + 1);
+    const Type step = type_make(val_type(r->g, r->x)->dt, 3, (int64_t[]){1, r->batch, r->hidden});
     for (int64_t t = 0; t < r->steps; t++)
         for (int k = 0; k < r->dirs; k++)
-            y[t * r->dirs + k] = build_reshape(r->g, d[k].y[t], 3, (int64_t[]){1, r->batch, r->hidden});
-    Val all = build_concat_many(r->g, (int)(r->steps * r->dirs), y, 0);
+            y[t * r->dirs + k] = build_reshape(r->g, d[k].y[t], step.rank, step.dim);
+    Val all = join_steps(r->g, r->steps * r->dirs, y, 0, step);
     all = build_reshape(r->g, all, 4, (int64_t[]){r->steps, r->dirs, r->batch, r->hidden});
     return r->batch_first ? build_transpose(r->g, all, (int[]){2, 0, 1, 3}) : all;
 }

@@ -78,13 +78,14 @@ static bool import_linear_attention(OnnxNode *n)
     Val s = has_in(n, 3) ? build_cast(g, n->in[3], val_type(g, q)->dt)
                          : build_expand(g, scalar_like(g, q, 0), 4, (int64_t[]){a.batch, kh, dk, dv});
     Val *out = NEW(n->x->a, Val, a.steps + 1);
+    const Type step = type_make(val_type(g, q)->dt, 3, (int64_t[]){a.batch, 1, qh * dv});
     for (int64_t t = 0; t < a.steps; t++) {
         s = next_state(&a, s, t, delta);
         Val row = build_reshape(g, build_slice(g, q, 1, t, 1), 4, (int64_t[]){a.batch, kh, qh / kh, dk});
-        out[t] = build_reshape(g, build_matmul(g, row, s, false, false), 3, (int64_t[]){a.batch, 1, qh * dv});
+        out[t] = build_reshape(g, build_matmul(g, row, s, false, false), step.rank, step.dim);
         TRY(out[t].i);
     }
-    n->out[0] = build_cast(g, build_concat_many(g, (int)a.steps, out, 1), in_type(n, 0)->dt);
+    n->out[0] = build_cast(g, join_steps(g, a.steps, out, 1, step), in_type(n, 0)->dt);
     n->out[1] = build_cast(g, s, in_type(n, has_in(n, 3) ? 3 : 0)->dt);
     return n->out[0].i;
 }

@@ -391,6 +391,14 @@ Val move_axis(Graph *g, Val a, int from, int to)
     return a.i ? build_transpose(g, a, perm) : a;
 }
 
+Val join_steps(Graph *g, int64_t n, const Val *v, int axis, Type t)
+{
+    if (n > 0)
+        return build_concat_many(g, (int)n, v, axis);
+    t.dim[axis] = 0;
+    return graph_const(g, "empty", t, NULL);
+}
+
 Val along_axis(Graph *g, Val a, int axis, int rank)
 {
     int64_t dim[MAX_RANK];

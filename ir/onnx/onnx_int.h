@@ -439,6 +439,8 @@ Val reshape_ints(Graph *g, Val a, const Ints *dim);
 Val drop_axis(Graph *g, Val a, int axis);   /* the axis has one element */
 Val insert_axis(Graph *g, Val a, int axis); /* one of one element; {0}: a is a sequence or of rank MAX_RANK */
 Val move_axis(Graph *g, Val a, int from, int to); /* the others keep their order */
+/* The results of n steps, of type t each, joined along an axis; without a step there is nothing along it. */
+Val join_steps(Graph *g, int64_t n, const Val *v, int axis, Type t);
 /* x[C] shaped so that it broadcasts along dimension `axis` of rank. */
 Val along_axis(Graph *g, Val a, int axis, int rank);
 /* Repeats every index of an axis `times` times in a row (whole: the whole axis again and again). */
