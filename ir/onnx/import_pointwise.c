@@ -123,7 +123,7 @@ static bool import_clip(OnnxNode *n)
     Val tlo, thi, y = n->in[0];
     TRY(clip_bound(n, 1, "min", -INFINITY, &tlo, &lo));
     TRY(clip_bound(n, 2, "max", INFINITY, &thi, &hi));
-    if (isfinite(lo) || isfinite(hi))
+    if (lo != -INFINITY || hi != INFINITY)
         y = lo == 0 && hi == INFINITY ? one(n->g, OP_relu, y) : with_consts(n->g, OP_clip, y, lo, hi);
     if (tlo.i)
         y = build2(n->g, OP_max, y, tlo);
