@@ -2,6 +2,7 @@
  * each is refused by name, with the reason; integers that are out of their type's. */
 #include "tests.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "command.h"
@@ -53,6 +54,31 @@ static void computed(Builder *b, Arena *a, int count, const int64_t *want)
     ck_assert_int_eq(type_count(&t.type), count);
     for (int i = 0; i < count; i++)
         ck_assert_int_eq(tensor_i(&t, i), want[i]);
+    release(&r);
+}
+
+static void add_text(Builder *b, Onnx__NodeProto *n, const char *name, const char *text)
+{
+    Onnx__AttributeProto *a = add_attr(b, n, name);
+    a->has_s = true;
+    a->s = (ProtobufCBinaryData){strlen(text), (uint8_t *)(uintptr_t)text};
+}
+
+/* The floats that result k has for this x. */
+static void computed_of(Builder *b, Arena *a, Type x, const float *data, int k, int count, const double *want)
+{
+    OnnxFeed feed = {"x", {x, (void *)(uintptr_t)data}};
+    Imported r = import_file(save(b, a, "nodes.onnx"));
+    ck_assert_msg(r.ok && build_graph(&r, &(OnnxOptions){.forward_only = true, .feed = &feed, .nfeed = 1}),
+                  "%s", r.d.msg);
+    Val y = r.g.out[k];
+    void **value = NEW(a, void *, r.g.nvals);
+    ck_assert_msg(graph_eval(&r.g, value, a, &r.d), "%s", r.d.msg);
+    Tensor t = {*val_type(&r.g, y), graph_is_const(&r.g, y) ? graph_tensor(&r.g, y).data : value[y.i]};
+    ck_assert_int_eq(type_count(&t.type), count);
+    for (int i = 0; i < count; i++)
+        ck_assert_msg(isnan(want[i]) ? isnan(tensor_f(&t, i)) : tensor_f(&t, i) == want[i],
+                      "element %d is %g, not %g", i, tensor_f(&t, i), want[i]);
     release(&r);
 }
 
@@ -283,9 +309,7 @@ START_TEST(integers_wrap_around)
     Arena a = {0};
     Builder b;
     for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
-        Onnx__AttributeProto *s = add_attr(&b, start_op(&b, &a, 18, of[k].op, of[k].in), "reduction");
-        s->has_s = true;
-        s->s = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t)"add"};
+        add_text(&b, start_op(&b, &a, 18, of[k].op, of[k].in), "reduction", "add");
         add_unsigned(&b, "x", 1, 3, x);
         add_unsigned(&b, "tail", 1, 2, x + 1);
         add_unsigned(&b, "two", 0, 1, two);
@@ -393,6 +417,78 @@ START_TEST(scales_of_quantization)
 }
 END_TEST
 
+/* All of them are as in the standard's text: Min(max, Max(x, min)). */
+START_TEST(bounds_that_are_not_finite)
+{
+    static const float x[] = {-2, 2};
+    static const struct {
+        float bound[2];
+        double y[2];
+    } of[] = {
+        {{INFINITY, INFINITY}, {INFINITY, INFINITY}},
+        {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}},
+        {{-INFINITY, INFINITY}, {-2, 2}},
+        {{NAN, INFINITY}, {NAN, NAN}},
+    };
+    Arena a = {0};
+    Builder b;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        start_op(&b, &a, 13, "Clip", "x low high");
+        add_value(&b, &a, "x", FLOAT, "2", true);
+        add_tensor(&b, "low", 0, NULL, (float *)(uintptr_t)&of[i].bound[0]);
+        add_tensor(&b, "high", 0, NULL, (float *)(uintptr_t)&of[i].bound[1]);
+        computed_of(&b, &a, type_make(DT_F32, 1, (int64_t[]){2}), x, 0, 2, of[i].y);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* The last state is the first one, and nothing is stacked. */
+START_TEST(recurrence_over_no_time)
+{
+    static float w[4 * 2] = {1}, r[4] = {1}, h[] = {3};
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < 3; i++) {
+        start_op(&b, &a, 14, (const char *[]){"RNN", "GRU", "LSTM"}[i], "x w r _ _ h");
+        b.result[0][1] = (char *)"state";
+        b.node[0].n_output = 2;
+        add_value(&b, &a, "state", FLOAT, "", false);
+        add_value(&b, &a, "x", FLOAT, "012", true);
+        int64_t gates = (int64_t[]){1, 3, 4}[i];
+        add_tensor(&b, "w", 3, (int64_t[]){1, gates, 2}, w);
+        add_tensor(&b, "r", 3, (int64_t[]){1, gates, 1}, r);
+        add_tensor(&b, "h", 3, (int64_t[]){1, 1, 1}, h);
+        const Type none = type_make(DT_F32, 3, (int64_t[]){0, 1, 2});
+        computed_of(&b, &a, none, w, 0, 0, NULL);
+        computed_of(&b, &a, none, w, 1, 1, (double[]){3});
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* 3 over 0.6 is 5, as onnxruntime and PyTorch have it: both are in single precision.  A scale may leave
+ * nothing. */
+START_TEST(scales_of_an_image)
+{
+    static const float x[10] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    static float scale[][2] = {{1, 0.6f}, {1, 0.05f}};
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < 2; i++) {
+        Onnx__NodeProto *n = start_op(&b, &a, 18, "Resize", "x _ s");
+        add_value(&b, &a, "x", FLOAT, "AB", true);
+        add_tensor(&b, "s", 1, (int64_t[]){2}, scale[i]);
+        add_text(&b, n, "mode", "nearest");
+        add_text(&b, n, "nearest_mode", "floor");
+        add_text(&b, n, "coordinate_transformation_mode", "asymmetric");
+        computed_of(&b, &a, type_make(DT_F32, 2, (int64_t[]){1, 10}), x, 0, i ? 0 : 6,
+                    (double[]){0, 1, 3, 5, 6, 8});
+    }
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(attention_with_rotary_embedding)
 {
     static float w[3] = {1};
@@ -418,9 +514,7 @@ START_TEST(extents_of_an_empty_image)
     Onnx__NodeProto *n = start_op(&b, &a, 18, "Resize", "x _ _ sizes");
     add_value(&b, &a, "x", FLOAT, "0133", true);
     add_numbers(&b, "sizes", 1, 4, sizes);
-    Onnx__AttributeProto *policy = add_attr(&b, n, "keep_aspect_ratio_policy");
-    policy->has_s = true;
-    policy->s = (ProtobufCBinaryData){10, (uint8_t *)(uintptr_t)"not_larger"};
+    add_text(&b, n, "keep_aspect_ratio_policy", "not_larger");
     refused(&b, &a, "dimension 0 is empty");
     arena_free(&a);
 }
@@ -461,6 +555,9 @@ Suite *suite_nodes(void)
     tcase_add_test(t, types_of_their_own);
     tcase_add_test(t, narrow_types_of_results);
     tcase_add_test(t, scales_of_quantization);
+    tcase_add_test(t, bounds_that_are_not_finite);
+    tcase_add_test(t, recurrence_over_no_time);
+    tcase_add_test(t, scales_of_an_image);
     tcase_add_test(t, attention_with_rotary_embedding);
     tcase_add_test(t, extents_of_an_empty_image);
     tcase_add_test(t, parts_of_a_sequence);

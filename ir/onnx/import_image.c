@@ -384,7 +384,8 @@ static bool import_center_crop_pad(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* Zeros with the values put at their flat indices. */
+/* Zeros with the values put at their flat indices.  These count without output_shape, as in the standard's
+ * own test; onnxruntime counts in that shape. */
 static bool import_max_unpool(OnnxNode *n)
 {
     Graph *g = n->g;

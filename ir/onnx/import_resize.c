@@ -33,15 +33,21 @@ typedef struct {
 
 static double scale_of(const Axis *a) { return a->to / a->from; }
 
+/* x over the scale.  A scale is stored in single precision, and so are its quotients: 3 over 0.6 is 5. */
+static double over_scale(const Axis *a, double x)
+{
+    return a->from == 1 ? (double)(float)(x / a->to) : x * a->from / a->to;
+}
+
 /* The coordinate in the operand of the result's element o.  align_corners uses the result's extent, as
  * PyTorch and onnxruntime do; examples of the standard use in * scale, which need not be whole. */
 static double original(const Interpolation *p, const Axis *a, int64_t o)
 {
     const char *c = p->coordinates;
     double x = (double)o, in = (double)a->in, out = (double)a->out;
-    double half = (x + 0.5) * a->from / a->to;
+    double half = over_scale(a, x + 0.5);
     if (strcmp(c, "asymmetric") == 0)
-        return x * a->from / a->to;
+        return over_scale(a, x);
     if (strcmp(c, "align_corners") == 0)
         return a->out == 1 ? 0 : x * (in - 1) / (out - 1);
     if (strcmp(c, "pytorch_half_pixel") == 0)
@@ -174,13 +180,15 @@ static Val resize_axis(OnnxNode *n, const Interpolation *p, Val x, int axis, con
         refuse(n, "extents over %d", MOST_OUT);
         return (Val){0};
     }
-    Taps *taps = NEW(n->x->a, Taps, a->out + 1);
+    if (!a->out)
+        return build_slice(g, x, axis, 0, 0);
+    Taps *taps = NEW(n->x->a, Taps, a->out);
     bool identity = a->in == a->out && scale_of(a) == 1, outside = false;
     for (int64_t o = 0; o < a->out; o++) {
         taps[o] = taps_of(p, a, o, n->x->a);
         outside |= taps[o].outside;
     }
-    if ((identity && strcmp(p->coordinates, "tf_crop_and_resize") != 0) || !a->out || !x.i)
+    if ((identity && strcmp(p->coordinates, "tf_crop_and_resize") != 0) || !x.i)
         return x;
     Val y = p->mode == NEAREST ? nearest_elements(n, x, axis, a, taps) : interpolate(n, x, axis, a, taps);
     if (!outside || !y.i)
