@@ -7,7 +7,7 @@
  * they take longer, until one recomputes nothing and is no faster (smaller parts can be faster, as they fit
  * caches better).  The plan with the least predicted time is chosen: it is never above that of recomputation
  * alone (k = 1) or of micro-batches alone (those k that recompute nothing). */
-#include "cli.h"
+#include "option.h"
 #include "ir/mem.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,52 +20,25 @@ typedef struct {
     Job *best;          /* the job of one batch, until there is a better one */
     bool planned;       /* best has a plan; else `why` says why not */
     Diag why;
-    const OnnxBind *batch;
-    bool *cut;          /* per --bind: it is the batch */
+    Batch batch;
     int64_t budget;     /* bytes, as --budget has them, the same for every k */
     LossKind loss;      /* the whole batch's; LOSS_AUTO: the model's own, or as given */
     Trial *trial;
     uint32_t ntrial, ctrial;
 } Choice;
 
-/* ---- which dimension is the batch ------------------------------------------------------------- */
-
-static const OnnxBind *find_bind(const OnnxOptions *im, const char *symbol)
-{
-    for (int i = 0; symbol && i < im->nbind; i++)
-        if (strcmp(im->bind[i].symbol, symbol) == 0)
-            return &im->bind[i];
-    return NULL;
-}
-
-/* Is b the batch found so far, if any?  First dimensions without a symbol are each bound on their own, and
- * are the same if their sizes are. */
-static bool same_batch(const Choice *c, const OnnxBind *b, bool by_place)
-{
-    return !c->batch || b == c->batch || (by_place && c->batch->value == b->value);
-}
-
-/* Finds the bound symbols that are the first dimension of the inputs; o->batch: only the one of this name. */
+/* Finds the batch that --bind gives; o->batch: by this name. */
 static bool find_batch(Choice *c)
 {
     Options *o = c->o;
-    const OnnxOptions *im = &o->step.import;
-    const OnnxModel *m = c->best->model;
-    c->cut = NEW(&o->arena, bool, im->nbind + 1);
-    for (uint32_t k = 0; onnx_input_name(m, k); k++) {
-        const char *symbol = onnx_input_batch(m, k, &o->arena);
-        const OnnxBind *place = find_bind(im, arena_printf(&o->arena, "%s.0", onnx_input_name(m, k)));
-        const OnnxBind *b = symbol && !place ? find_bind(im, symbol) : place;
-        if (!b || (o->batch && strcmp(o->batch, b->symbol) != 0))
-            continue;
-        if (!same_batch(c, b, place != NULL))
-            return fail(&o->diag, "--accumulate auto: which is the batch, %s or %s?  Say auto:%s",
-                        c->batch->symbol, b->symbol, c->batch->symbol);
-        c->batch = c->batch ? c->batch : b;
-        c->cut[b - im->bind] = true;
-    }
-    return c->batch || fail(&o->diag, "--accumulate auto cuts the batch: --bind has to give it, by %s, the "
-                            "first dimension of an input", o->batch ? o->batch : "its symbol");
+    const Batch b = c->batch = batch_find(c->best->model, &o->step.import, o->batch, true, &o->arena);
+    if (b.other)
+        return fail(&o->diag, "--accumulate auto: which is the batch, %s or %s?  Say auto:%s", b.name[0],
+                    b.other, b.name[0]);
+    return b.n || fail(&o->diag,
+                       "--accumulate auto cuts the batch: --bind has to give it, by %s, the "
+                       "first dimension of an input",
+                       o->batch ? o->batch : "its symbol");
 }
 
 /* ---- plans --------------------------------------------------------------------------------------- */
@@ -92,11 +65,7 @@ static void add_trial(Choice *c, int64_t k, const Job *j, bool planned)
 static StepOptions options_for(const Choice *c, int64_t k)
 {
     StepOptions s = c->given;
-    int n = s.import.nbind;
-    OnnxBind *bind = memcpy(NEW(&c->o->arena, OnnxBind, n), s.import.bind, (size_t)n * sizeof *bind);
-    for (int i = 0; i < n; i++)
-        bind[i].value /= c->cut[i] ? k : 1;
-    s.import.bind = bind;
+    batch_set(&s.import, &c->batch, c->batch.size / k, &c->o->arena);
     s.accumulate = k;
     s.budget = c->budget;
     s.budget_fraction = 0;
@@ -178,10 +147,13 @@ static void mention(Choice *c)
     Job *j = c->best;
     int64_t k = j->plan->accumulate;
     if (k > 1)
-        job_remark(j, arena_printf(&j->arena, "--accumulate auto: %" PRId64 " micro-batches of %s = %" PRId64
-                                   "; the result's last bits depend on their number%s", k, c->batch->symbol,
-                                   c->batch->value / k, least_normalized(&j->graph)
-                                       ? ", and batch norms take the statistics of each" : ""));
+        job_remark(
+            j,
+            arena_printf(&j->arena,
+                         "--accumulate auto: %" PRId64 " micro-batches of %s = %" PRId64
+                         "; the result's last bits depend on their number%s",
+                         k, c->batch.name[0], c->batch.size / k,
+                         least_normalized(&j->graph) ? ", and batch norms take the statistics of each" : ""));
 }
 
 /* The fewest micro-batches that recompute nothing are planned first, without a search; numbers that a bound
@@ -189,7 +161,7 @@ static void mention(Choice *c)
  * and is no faster ends it, as more micro-batches would only read the weights more often. */
 static bool try_all(Choice *c)
 {
-    int64_t whole = c->batch->value, alone = 0;
+    int64_t whole = c->batch.size, alone = 0;
     bool enough = c->planned && !c->best->info.nrecomputed;
     Tried t;
     for (int64_t k = 2; k <= whole && !enough && !alone; k++)

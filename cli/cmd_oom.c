@@ -25,8 +25,9 @@ typedef struct {
 typedef struct {
     Options *o;
     StepOptions given;
-    const char *budget, *symbol; /* value of --budget; the batch's symbol, NULL: not known */
-    int64_t bytes, batch;
+    const char *budget; /* value of --budget */
+    int64_t bytes;
+    Batch batch; /* n: 0 if it is not known */
     Way whole; /* everything stored */
     int64_t mem[MEM_KINDS];
     Way *way;
@@ -72,7 +73,7 @@ static bool plan(Oom *m, const StepOptions *s, Plans kind, Way *w, int64_t mem[M
     o->step.policy = kind == STORED ? "keep-all" : NULL;
     o->step.policy_anyway = kind == STORED;
     o->accumulate_auto = kind == MICRO;
-    o->batch = kind == MICRO ? m->symbol : NULL;
+    o->batch = kind == MICRO ? m->batch.name[0] : NULL;
     bool planned = job_plan_best(&j, &(PassRun){0});
     *w = planned ? way_of(j) : no_way(m, j);
     if (mem && planned)
@@ -112,10 +113,13 @@ static bool try_same(Oom *m)
 
 static bool trains(const Oom *m) { return m->given.optim != OPTIM_NONE && m->given.loss != LOSS_NONE; }
 
+/* Can the batch be cut into micro-batches? */
+static bool cuts(const Oom *m) { return m->batch.size > 1 && trains(m) && m->given.accumulate < 2; }
+
 static bool try_micro(Oom *m)
 {
     Way w;
-    if (!m->symbol || m->batch < 2 || !trains(m) || m->given.accumulate > 1)
+    if (!cuts(m))
         return true;
     TRY(plan(m, &m->given, MICRO, &w, NULL));
     if (w.why || w.k > 1)
@@ -128,7 +132,7 @@ static bool try_other(Oom *m, const StepOptions *s, const char *name, Changes ch
 {
     Way w;
     TRY(plan(m, s, WITHIN, &w, NULL));
-    if (w.why && m->symbol && m->batch > 1 && trains(m) && m->given.accumulate < 2) {
+    if (w.why && cuts(m)) {
         TRY(plan(m, s, MICRO, &w, NULL));
         how = arena_printf(&m->o->arena, "%s --accumulate auto", how);
     }
@@ -159,7 +163,7 @@ static bool try_changes(Oom *m)
 static StepOptions with_batch(const Oom *m, int64_t batch)
 {
     StepOptions s = m->given;
-    set_bind(&s.import, m->symbol, batch, &m->o->arena);
+    batch_set(&s.import, &m->batch, batch, &m->o->arena);
     return s;
 }
 
@@ -167,8 +171,8 @@ static StepOptions with_batch(const Oom *m, int64_t batch)
 static bool try_smaller(Oom *m)
 {
     Way w = m->whole;
-    int64_t low = 0, high = m->batch; /* low fits; high does not */
-    if (!m->symbol)
+    int64_t low = 0, high = m->batch.size; /* low fits; high does not */
+    if (!m->batch.n)
         return true;
     Way best = {.why = "a batch of one does not fit either"};
     while (high - low > 1 + low / 16) {
@@ -180,31 +184,21 @@ static bool try_smaller(Oom *m)
         *(fits(m, &w) ? &low : &high) = try;
     }
     add(m, "smaller batch", BATCH,
-        low ? arena_printf(&m->o->arena, "--bind %s=%" PRId64, m->symbol, low) : "", best);
+        low ? arena_printf(&m->o->arena, "--bind %s", batch_text(&m->batch, low, &m->o->arena)) : "", best);
     return true;
 }
 
 /* ---- what is asked --------------------------------------------------------------------------------- */
 
-/* Finds the bound symbol that is the first dimension of the inputs, if they have only one. */
+/* Finds the batch, if --bind gives one and no other. */
 static bool find_batch(Oom *m)
 {
     Options *o = m->o;
-    const OnnxOptions *im = &m->given.import;
     OnnxModel *model = onnx_open(o->path, &o->diag);
-    bool one = true;
     TRY(model);
-    for (uint32_t k = 0; onnx_input_name(model, k); k++) {
-        const char *symbol = onnx_input_batch(model, k, &o->arena);
-        for (int i = 0; symbol && i < im->nbind; i++)
-            if (strcmp(im->bind[i].symbol, symbol) == 0) {
-                one &= !m->symbol || strcmp(m->symbol, symbol) == 0;
-                m->symbol = im->bind[i].symbol;
-                m->batch = im->bind[i].value;
-            }
-    }
+    Batch b = batch_find(model, &m->given.import, NULL, true, &o->arena);
     onnx_close(model);
-    m->symbol = one ? m->symbol : NULL;
+    m->batch = b.other ? (Batch){0} : b;
     return true;
 }
 

@@ -36,6 +36,25 @@ bool parse_name(Options *o, const char *option, const char *const *names, const 
 /* Replaces im->bind by a copy, allocated in a, in which the symbol has this size. */
 void set_bind(OnnxOptions *im, const char *symbol, int64_t size, Arena *a);
 
+/* ---- batch.c: which dimension is the batch --------------------------------------------------------- */
+
+typedef struct {
+    const char *const *name; /* what --bind calls it; n: 0 if it was not found */
+    int n;
+    const char *symbol; /* the one of them that is not INPUT.0; NULL: there is none */
+    int64_t size;
+    const char *other; /* a name that may be the batch instead; NULL: there is none */
+} Batch;
+
+/* Finds the batch that --bind gives, or if not `bound` the one that it does not give.  only: by this name and
+ * those that go with it; NULL: by any. */
+Batch batch_find(const OnnxModel *m, const OnnxOptions *im, const char *only, bool bound, Arena *a);
+/* Like set_bind. */
+void batch_set(OnnxOptions *im, const Batch *b, int64_t size, Arena *a);
+const char *batch_text(const Batch *b, int64_t size, Arena *a); /* a value of --bind */
+
+/* ---- values ----------------------------------------------------------------------------------------- */
+
 bool parse_accumulate(Options *o, const char *text);
 bool parse_allow(Options *o, const char *text);
 bool parse_batches(Options *o, const char *text);

@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
     Options *o;
     StepOptions given;
-    const char *symbol;
+    Batch batch;
     Point *point; /* in the order of rising batches */
     uint32_t n, cap;
     bool host;
@@ -54,27 +54,23 @@ static bool is(const Point *p, int way, Which which)
 
 /* ---- plans -------------------------------------------------------------------------------------- */
 
-/* Finds the batch's symbol: the first dimension of the inputs, unless --batch names it. */
-static bool find_symbol(Sweep *s)
+/* Finds the batch, which --batch may name and --bind does not give. */
+static bool find_batch(Sweep *s)
 {
     Options *o = s->o;
+    const OnnxOptions *im = &o->step.import;
     OnnxModel *m = onnx_open(o->path, &o->diag);
     TRY(m);
-    s->symbol = o->batch;
-    for (uint32_t k = 0; !o->batch && onnx_input_name(m, k); k++) {
-        const char *symbol = onnx_input_batch(m, k, &o->arena);
-        if (s->symbol && symbol && strcmp(symbol, s->symbol) != 0)
-            diag_set(&o->diag, "--batch: which is the batch, %s or %s?  Say --batch %s=1..64", s->symbol,
-                     symbol, s->symbol);
-        if (!s->symbol && symbol)
-            s->symbol = arena_strndup(&o->arena, symbol, strlen(symbol));
-    }
+    Batch given = batch_find(m, im, o->batch, true, &o->arena);
+    Batch b = s->batch = batch_find(m, im, o->batch, false, &o->arena);
     onnx_close(m);
-    for (int i = 0; s->symbol && i < o->step.import.nbind; i++)
-        if (strcmp(o->step.import.bind[i].symbol, s->symbol) == 0)
-            diag_set(&o->diag, "--batch: --bind says how large %s is: leave it out there", s->symbol);
-    return !o->diag.failed &&
-           (s->symbol || fail(&o->diag, "--batch: the first dimension of no input is a symbol"));
+    if (b.other)
+        return fail(&o->diag, "--batch: which is the batch, %s or %s?  Say --batch %s=1..64", b.name[0],
+                    b.other, b.name[0]);
+    if (given.n && (o->batch || !b.n))
+        return fail(&o->diag, "--batch: --bind says how large %s is: leave it out there", given.name[0]);
+    return b.n || (o->batch ? fail(&o->diag, "--batch: %s is the first dimension of no input", o->batch)
+                            : fail(&o->diag, "--batch: the first dimension of no input is left open"));
 }
 
 static void bind_batch(Sweep *s, int64_t batch)
@@ -82,7 +78,7 @@ static void bind_batch(Sweep *s, int64_t batch)
     Options *o = s->o;
     o->step = s->given;
     o->step.compared = true;
-    set_bind(&o->step.import, s->symbol, batch, &o->arena);
+    batch_set(&o->step.import, &s->batch, batch, &o->arena);
 }
 
 static Way way_of(const Job *j)
@@ -121,7 +117,7 @@ static bool plan_alone(Sweep *s, Point *p)
     bind_batch(s, p->batch);
     o->step.offload = OFFLOAD_NO;
     o->accumulate_auto = o->step.optim != OPTIM_NONE;
-    o->batch = s->symbol;
+    o->batch = s->batch.name[0];
     bool planned = job_plan_best(&j, &(PassRun){0});
     const Trial *one = j->trial;
     s->others = fmax(s->others, j->others);
@@ -356,10 +352,10 @@ static json_t *points_json(const Sweep *s)
         json_array_append_new(points, p);
     }
     return json_pack("{s:o, s:I, s:f, s:s, s:o, s:I, s:s?, s:I, s:s}", "model", text_json(s->o->path),
-                     "budget_bytes", (json_int_t)s->given.budget, "others", s->others, "symbol", s->symbol,
-                     "points", points, "best_batch", (json_int_t)(best ? best->batch : 0), "best_way",
-                     best ? way_key[way] : NULL, "largest_batch", (json_int_t)(most ? most->batch : 0),
-                     "verdict", verdict(s));
+                     "budget_bytes", (json_int_t)s->given.budget, "others", s->others, "symbol",
+                     s->batch.name[0], "points", points, "best_batch", (json_int_t)(best ? best->batch : 0),
+                     "best_way", best ? way_key[way] : NULL, "largest_batch",
+                     (json_int_t)(most ? most->batch : 0), "verdict", verdict(s));
 }
 
 static Series draw_way(const Sweep *s, int way, Paint paint, const char *name)
@@ -423,7 +419,7 @@ bool sweep_batches(Options *o)
     TRY(budget_bytes(o, "ckc sweep --batch"));
     Sweep s = {.o = o, .given = o->step};
     s.host = step_device(&o->step)->host_link > 0 && o->step.offload != OFFLOAD_NO;
-    bool ok = find_symbol(&s) && try_powers(&s) && try_largest(&s) && try_beside_fastest(&s);
+    bool ok = find_batch(&s) && try_powers(&s) && try_largest(&s) && try_beside_fastest(&s);
     progress_end();
     json_t *json = ok ? points_json(&s) : NULL;
     if (ok && !o->json)

@@ -97,11 +97,12 @@ void add_value(Builder *b, Arena *a, const char *name, int type, const char *dim
         Onnx__TensorShapeProto__Dimension *d = &b->dim[k][b->shape[k].n_dim];
         onnx__tensor_shape_proto__dimension__init(d);
         bool number = *dims >= '0' && *dims <= '9';
-        d->value_case = number ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE
-                               : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+        if (*dims != '?')
+            d->value_case = number ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE
+                                   : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
         if (number)
             d->dim_value = *dims - '0';
-        else
+        else if (*dims != '?')
             d->dim_param = arena_strndup(a, dims, 1);
         b->dimp[k][b->shape[k].n_dim++] = d;
     }

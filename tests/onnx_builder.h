@@ -32,7 +32,7 @@ Onnx__NodeProto *add_node(Builder *b, Arena *a, const char *op, const char *in,
                           const char *out);
 Onnx__AttributeProto *add_attr(Builder *b, Onnx__NodeProto *n, const char *name);
 void add_int(Builder *b, Onnx__NodeProto *n, const char *name, int64_t v);
-/* An input or output; dims: one letter per dimension, a digit or a symbol ("N3"). */
+/* An input or output; dims: one letter per dimension, a digit, a symbol or '?' for no symbol ("N3"). */
 void add_value(Builder *b, Arena *a, const char *name, int type, const char *dims,
                bool input);
 Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,

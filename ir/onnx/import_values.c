@@ -143,17 +143,29 @@ typedef struct {
     bool has_batch; /* some dimension is called batch */
 } Binder;
 
-static bool find_bind(Binder *b, const char *symbol, int64_t *value)
+static const OnnxBind *find_bind(const OnnxOptions *opt, const char *symbol)
+{
+    for (int i = 0; i < opt->nbind; i++)
+        if (strcmp(opt->bind[i].symbol, symbol) == 0)
+            return &opt->bind[i];
+    return NULL;
+}
+
+/* Sets *value if there is such a --bind. */
+static bool use_bind(Binder *b, const OnnxBind *bind, int64_t *value)
+{
+    if (!bind)
+        return false;
+    b->used[bind - b->x->opt->bind] = true;
+    *value = bind->value;
+    return true;
+}
+
+/* Remembers a name that --bind may have, for the hint where none fits. */
+static void ask_for(Binder *b, const char *symbol)
 {
     b->symbol = arena_grow(b->x->a, b->symbol, b->nsymbol, &b->csymbol, sizeof *b->symbol);
     b->symbol[b->nsymbol++] = arena_strndup(b->x->a, symbol, strlen(symbol));
-    for (int i = 0; i < b->x->opt->nbind; i++)
-        if (strcmp(b->x->opt->bind[i].symbol, symbol) == 0) {
-            b->used[i] = true;
-            *value = b->x->opt->bind[i].value;
-            return true;
-        }
-    return false;
 }
 
 static void add_unbound(Binder *b, const char *symbol, const char *input)
@@ -196,13 +208,6 @@ bool declared_type(const Onnx__ValueInfoProto *v, Type *t)
     return type_valid(t);
 }
 
-/* Sets the size of dimension k if --bind gives it; the first is the batch unless a dimension is called so. */
-static bool find_size(Binder *b, const char *by_place, const char *symbol, int k, int64_t *value)
-{
-    return find_bind(b, by_place, value) || find_bind(b, symbol, value) ||
-           (k == 0 && !b->has_batch && find_bind(b, "batch", value));
-}
-
 static bool has_batch(const Onnx__GraphProto *gp)
 {
     for (size_t i = 0; i < gp->n_input; i++) {
@@ -213,6 +218,30 @@ static bool has_batch(const Onnx__GraphProto *gp)
                 return true;
     }
     return false;
+}
+
+/* The --bind of dimension k of an input; the first is the batch unless a dimension is called so. */
+static const OnnxBind *size_bind(const OnnxOptions *opt, bool has_batch, const char *by_place,
+                                 const char *symbol, int k)
+{
+    const OnnxBind *place = find_bind(opt, by_place), *named = find_bind(opt, symbol);
+    return place ? place : named || k || has_batch ? named : find_bind(opt, "batch");
+}
+
+const OnnxBind *onnx_batch_bind(const OnnxModel *m, uint32_t k, const OnnxOptions *opt, Arena *a)
+{
+    const char *name = onnx_input_batch(m, k, a);
+    return name ? size_bind(opt, has_batch(m->proto->graph), arena_printf(a, "%s.0", m->input[k]), name, 0)
+                : NULL;
+}
+
+static bool find_size(Binder *b, const char *by_place, const char *symbol, int k, int64_t *value)
+{
+    ask_for(b, by_place);
+    ask_for(b, symbol);
+    if (k == 0 && !b->has_batch)
+        ask_for(b, "batch");
+    return use_bind(b, size_bind(b->x->opt, b->has_batch, by_place, symbol, k), value);
 }
 
 static void bind_dim(Binder *b, const char *input, int k,
@@ -337,6 +366,13 @@ static bool *find_weights(Import *x, const Onnx__GraphProto *gp)
     return weight;
 }
 
+/* Sets the value of an integer input if --bind gives it. */
+static bool find_number(Binder *b, const char *name, int64_t *value)
+{
+    ask_for(b, name);
+    return use_bind(b, find_bind(b->x->opt, name), value);
+}
+
 bool type_is_integer(const Type *t) { return !dtype_is_float(t->dt) && type_count(t) == 1; }
 
 /* Marks the first input whose first dimension has a symbol, where that is not the model's first input. */
@@ -370,7 +406,7 @@ bool import_inputs(Import *x, const Onnx__GraphProto *gp)
             return fail(x->d, "input '%s' is %s, its data are %s", name, type_str(&t, want),
                         type_str(&feed->type, have));
         int64_t number;
-        if (type_is_integer(&t) && find_bind(&b, name, &number)) {
+        if (type_is_integer(&t) && find_number(&b, name, &number)) {
             if (feed && tensor_i(feed, 0) != number)
                 return fail(x->d, "input '%s' is %lld in the data, and --bind says %lld", name,
                             (long long)tensor_i(feed, 0), (long long)number);

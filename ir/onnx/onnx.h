@@ -101,6 +101,8 @@ const char *onnx_input_name(const OnnxModel *m, uint32_t k);
 /* The name that --bind has for the first dimension of input k: its symbol, or INPUT.0 if it has none,
  * allocated in a; NULL: its size is in the file. */
 const char *onnx_input_batch(const OnnxModel *m, uint32_t k, Arena *a);
+/* The --bind that gives the size of this dimension; NULL: none does. */
+const OnnxBind *onnx_batch_bind(const OnnxModel *m, uint32_t k, const OnnxOptions *opt, Arena *a);
 
 /* The ONNX project's test layout: folder/model.onnx, test_data_set_N/{input,output}_K.pb.
  * Imports forward only, evaluates by interpretation and compares all outputs:
