@@ -7,16 +7,18 @@
 #define TRAIN "train '" MODEL "' --bind batch=4 --threads 1 --quiet -o p "
 enum { ROWS = 11, WIDTH = 16 };
 
-/* What is trained on: all rows, and those of one batch. */
+/* The training data as arrays: `data` has all ROWS rows, `batch` the first four, one batch. */
 extern float x[ROWS][WIDTH];
 extern int64_t target[ROWS];
 extern const ckc_tensor data[2], batch[2];
-void make_data(void); /* and a file, d.npz */
+void make_data(void); /* fills x and target, and writes both to the file d.npz */
 
-/* Of words "budget=50% nesterov", beside the batch and one thread; until the next call. */
+/* Options for ckc_plan() from words such as "budget=50% nesterov", after "bind=batch=4" and "threads=1";
+ * valid until the next call. */
 const char *const *options(const char *words);
-const char *command_line(const char *words); /* "a=b c" -> "--a b --c", likewise */
-ckc_session *plan(const char *words);
+/* The same words as command-line options: "a=b c" becomes "--a b --c"; valid until the next call. */
+const char *command_line(const char *words);
+ckc_session *plan(const char *words); /* a session on MODEL; the test fails if there is none */
 
 #define OK(call)                                                                                             \
     do {                                                                                                     \
@@ -24,10 +26,10 @@ ckc_session *plan(const char *words);
         ck_assert_msg((call) == CKC_OK, "%s", e_.message);                                                   \
     } while (0)
 
-/* `says` is in the message, which is one line. */
+/* Checks the error's status, that its message contains `says`, and that the message is one line. */
 void is_error(const ckc_error *e, int status, const char *says);
 
-/* 2^-130 is no number where denormals are zero: true if it is one on all threads. */
+/* Whether all threads compute with denormals: none flushes 2^-130 to zero. */
 bool has_denormals(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* shim_object.c -- generated CUDA C in k.c as a shared object. */
+/* shim_object.c -- see shim_object.h. */
 #include "shim_object.h"
 #include "tests.h"
 #include "command.h"

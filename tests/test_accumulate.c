@@ -1,5 +1,6 @@
-/* test_accumulate.c -- micro-batches and the limit on the norm of the gradients: N batches of B/N are
- * one batch of B where the loss is a mean, at every budget the same bits, and what PyTorch computes. */
+/* test_accumulate.c -- micro-batches and the limit on the norm of the gradients: N micro-batches of B/N rows
+ * train as one batch of B where the loss is a mean, a budget changes no bits, and updates with a limit equal
+ * PyTorch's. */
 #include "tests.h"
 #include "step.h"
 #include <math.h>
@@ -9,7 +10,7 @@
 
 enum { ROWS = 512, WIDTH = 16, CLASSES = 10, STEPS = 3, PARAMS = 4096 };
 
-/* Rows of a small classification task. */
+/* A file with the rows of a small classification task, opened; its path is stored in `path`. */
 static DataFile *make_data(char path[64], Diag *d)
 {
     static float x[ROWS * WIDTH];
@@ -27,7 +28,7 @@ static DataFile *make_data(char path[64], Diag *d)
     return f;
 }
 
-/* Digits, as text for a model of bytes. */
+/* A text file of 300 digits for a model of bytes, opened; its path is stored in `path`. */
 static DataFile *make_text(char path[64], Diag *d)
 {
     snprintf(path, 64, "/tmp/ckc_accumulate_%d.txt", (int)getpid());
@@ -48,8 +49,8 @@ typedef struct {
     uint64_t digest;
 } Trained3;
 
-/* Two layers with a norm between them, and a state that counts batches, as running statistics do;
- * %1$d rows, elements of type %2$s. */
+/* Two layers with a norm between them, and a state that counts micro-batches, as running statistics do, with
+ * %1$d rows and elements of type %2$s. */
 static const char network[] =
     "graph {\n"
     "  input %%x: %2$s[%1$d,16]\n"
@@ -69,7 +70,7 @@ static const char network[] =
     "  update %%count = %%next\n"
     "}\n";
 
-/* A model of bytes: %1$d rows of four. */
+/* A model of bytes with %1$d rows of four bytes and elements of type %2$s. */
 static const char model_of_bytes[] =
     "graph {\n"
     "  input %%x: i64[%1$d,4]\n"
@@ -84,7 +85,8 @@ static const char model_of_bytes[] =
     "  update %%count = %%next\n"
     "}\n";
 
-/* What holds the peak, by kind, is what the plan counts: sums of gradients are gradients. */
+/* Checks that the values live at the peak add up, kind by kind, to the bytes that the plan counts; sums of
+ * gradients count as gradients. */
 static void check_peak(const TestStep *s)
 {
     const Plan *p = &s->info.plan;
@@ -177,7 +179,7 @@ START_TEST(micro_batches_are_one_batch)
 }
 END_TEST
 
-/* Also where the rows are random, or come from text. */
+/* Micro-batches draw the same rows as one batch also where the data is random or comes from a text. */
 START_TEST(micro_batches_are_the_same_rows)
 {
     static Trained3 whole, parts;
@@ -201,7 +203,8 @@ START_TEST(any_budget_same_bits)
 }
 END_TEST
 
-/* clip_grad_norm_ and what follows it (tests/torch/clip_golden.py). */
+/* Training with a limit on the gradients' norm equals PyTorch's clip_grad_norm_() with each optimizer
+ * (tests/torch/clip_golden.py) within 1e-12. */
 START_TEST(updates_are_pytorchs)
 {
     static const char *const param[] = {"w1", "b1", "scale", "w2"};

@@ -1,5 +1,5 @@
-/* test_api.c -- ckc.h: the bits of the command with the same options, errors as values, sessions beside each
- * other, and what is installed. */
+/* test_api.c -- the library (ckc.h): the same bits as the command with the same options, errors as values,
+ * several sessions in one process, and the installed files. */
 #include "tests.h"
 #include "command.h"
 #include "session.h"
@@ -17,7 +17,7 @@
 
 /* ---- calls ----------------------------------------------------------------------------------------- */
 
-/* The least budget of the step with those options, in bytes. */
+/* The least budget, in bytes, of the step with these options. */
 static int64_t least_budget(const char *words)
 {
     ckc_error e;
@@ -36,7 +36,7 @@ static void refuses(const char *model, const char *words, int status, const char
 
 /* ---- the same bits ---------------------------------------------------------------------------------- */
 
-/* The losses that --metrics has. */
+/* Checks that the first n steps in the file of --metrics have these losses; skipped steps do not count. */
 static void same_losses(const double *loss, int n)
 {
     FILE *f = fopen("m.jsonl", "r");
@@ -56,7 +56,7 @@ static const char *const ways[] = {"", "policy=recompute-all",
                                    "optimizer=momentum nesterov lr=0.05 schedule=cosine warmup=2 steps=5",
                                    "accumulate=2 clip-norm=1 seed=7", "precision=fp16 loss-scale=1e12"};
 
-/* Of a file, of arrays, in one call or several. */
+/* The library trains with the bits of the command, from a file or from arrays, in one call or in several. */
 START_TEST(same_bits)
 {
     const char *way = ways[_i];
@@ -96,7 +96,7 @@ START_TEST(same_bits_of_random_data)
 }
 END_TEST
 
-/* Where values are copies of the device's. */
+/* Bits stay the same on a GPU, where ckc_read() and ckc_write() copy from and to the device. */
 START_TEST(same_bits_on_a_gpu)
 {
     float bias[10], again[10];
@@ -119,7 +119,8 @@ START_TEST(same_bits_on_a_gpu)
 }
 END_TEST
 
-/* Written by the command and by the library, whenever; and opened. */
+/* The library writes the schedule that the command writes, before and after steps; a session opened on it
+ * trains with the same bits. */
 START_TEST(schedules)
 {
     ckc_error e;
@@ -151,7 +152,7 @@ START_TEST(schedules)
 }
 END_TEST
 
-/* Who wrote a schedule does not decide which file is read, to be saved again. */
+/* A schedule that names another model's file cannot make ckc_save() copy that file: its hash must match. */
 START_TEST(schedule_of_another_model)
 {
     ckc_error e;
@@ -253,7 +254,7 @@ END_TEST
 
 /* ---- weights --------------------------------------------------------------------------------------- */
 
-/* All of a session to another. */
+/* Copies all weights of one session to another. */
 static void hand_over(ckc_session *from, ckc_session *to)
 {
     ckc_tensor t;
@@ -266,7 +267,8 @@ static void hand_over(ckc_session *from, ckc_session *to)
     }
 }
 
-/* What is trained elsewhere, evaluated: in 16 bits, too, where weights that do not train have no memory. */
+/* A session without an optimizer gives the same loss with weights handed over from a training session as with
+ * those of its file; also in bf16, where weights that do not train have no memory in single precision. */
 START_TEST(weights_move)
 {
     double loss, again;
@@ -327,7 +329,7 @@ END_TEST
 
 /* ---- errors ---------------------------------------------------------------------------------------- */
 
-/* Nothing is printed meanwhile. */
+/* From here to is_silent() nothing may be printed. */
 static void begin_silence(void)
 {
     int fd = open("printed", O_CREAT | O_RDWR | O_TRUNC, 0600);
@@ -370,7 +372,7 @@ START_TEST(options_that_are_wrong)
 }
 END_TEST
 
-/* The least budget that is said is one. */
+/* The least budget that a refusal names can be met. */
 START_TEST(budget_that_cannot_be_met)
 {
     ckc_error e;
@@ -400,7 +402,7 @@ static void refuses_arrays(ckc_session *s, const ckc_tensor *a, int n, const cha
     ck_assert_int_eq(ckc_train(s, 1, a, n, &loss, NULL), CKC_BAD_INPUT);
 }
 
-/* After each of them the session goes on as if nothing had been. */
+/* Invalid arrays are refused without a change to the session, which trains on with the same bits. */
 START_TEST(arrays_that_are_wrong)
 {
     ckc_tensor a[2];
@@ -502,7 +504,7 @@ START_TEST(threads_are_left_as_they_were)
 }
 END_TEST
 
-/* Where a number is 0,5. */
+/* A locale in which numbers have a decimal comma changes neither results nor the schedule's text. */
 START_TEST(locale_with_a_comma)
 {
     write_text("comma", "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \"\"\ngrouping -1\nEND LC_NUMERIC\n");
@@ -526,7 +528,7 @@ START_TEST(locale_with_a_comma)
 }
 END_TEST
 
-/* Nobody learns how a compiler ended. */
+/* Training works where SIGCHLD is ignored, so that the exit status of the C compiler is lost. */
 START_TEST(children_that_others_reap)
 {
     signal(SIGCHLD, SIG_IGN);
@@ -540,7 +542,7 @@ END_TEST
 
 /* ---- what is installed ----------------------------------------------------------------------------- */
 
-/* Moved after it was installed, and used from outside of the tree. */
+/* An installation that has been moved works from outside the source tree (tests/install.sh). */
 START_TEST(installed)
 {
     int status = shell("CC='" CKC_C_COMPILER "' CFLAGS='" CKC_SANITIZE_FLAGS "' sh '" CKC_SOURCE_DIR

@@ -1,5 +1,6 @@
-/* test_cache.c -- the cache of compiled kernels and measured costs: nothing in it is
- * executed or believed unless this user alone can have written it, and it is whole. */
+/* test_cache.c -- the cache of compiled kernels and measured costs: nothing in it is executed or believed
+ * unless it is complete and only this user can have written it; and schedules, which read no file that the
+ * user did not allow. */
 #include "tests.h"
 #include "command.h"
 #include "ir/file.h"
@@ -17,7 +18,7 @@
 #define MLP                                                                                \
     CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=4 --output m.ckc --loss ce"
 
-static char warm[64]; /* a home with a cache that has what MLP needs; every test has a copy of that */
+static char warm[64]; /* a home folder whose cache has all that MLP needs; every test works on a copy of it */
 
 static void make_home(void)
 {
@@ -26,7 +27,8 @@ static void make_home(void)
     setenv("HOME", folder_path(), 1);
 }
 
-/* The last losses of two steps. */
+/* Trains for two steps, with `before` run in the shell first, and returns the line of losses that ckc prints;
+ * the caller frees it. */
 static char *train(const char *before, const char *options)
 {
     char args[1000];
@@ -42,7 +44,8 @@ static char *train(const char *before, const char *options)
     return losses;
 }
 
-/* Every test is about what happens before the first step: that has to give the same loss. */
+/* Checks that training gives the same losses, as whatever the cache holds must, and that the output has
+ * `note`; NULL: that nothing is said not to be kept. */
 static void trains_alike(const char *before, const char *loss, const char *note)
 {
     char *again = train(before, ""), *out = read_text("out");
@@ -66,7 +69,7 @@ static void enter(void)
     ck_assert_int_eq(shell(format("cp -a %s/.cache .", warm)), 0);
 }
 
-/* Root alone can make files of another user. */
+/* Whether the test can make files of another user, which takes root; if not, a skip is reported. */
 static bool may_chown(void)
 {
     if (geteuid() == 0)
@@ -77,6 +80,8 @@ static bool may_chown(void)
 
 /* ---- folders ------------------------------------------------------------------------------ */
 
+/* Checks that a cache at path lies in the folder `in`, or with a reason in a temporary one if that is NULL,
+ * and that no other user can write there. */
 static void opens(const char *path, const char *in)
 {
     CacheFolder c;
@@ -113,8 +118,8 @@ START_TEST(folders)
     opens("shared", own);
     opens("link", "a/b");
     opens("file", NULL);
-    opens("/proc/self", NULL); /* ours, and no place for a file */
-    opens("moved", NULL); /* somebody could put another folder in the place of ours */
+    opens("/proc/self", NULL); /* this user owns it, but no file can be made there */
+    opens("moved", NULL);      /* another user could put a different folder in its place */
     opens("moved/x", NULL);
     opens("", NULL);
     ck_assert_int_eq(chmod(own, 0777), 0);
@@ -124,8 +129,8 @@ START_TEST(folders)
 }
 END_TEST
 
-/* Without a home: a folder of the user's in the temporary one, unless somebody was there
- * before. */
+/* Without a home folder the cache is the user's own folder below TMPDIR, unless others can write to that
+ * folder or own it. */
 START_TEST(homeless)
 {
     char own[64];
@@ -158,7 +163,7 @@ START_TEST(files)
     ck_assert_int_eq(cache_file_check(&c, "y", NULL), CACHE_ABSENT);
     ck_assert_int_eq(files_like("c/*"), 1);
     ck_assert_int_eq(shell("mkdir c/tmp-1.tmp; : >c/tmp-1.tmp/0.c; : >c/tmp-1.tmp/.ckc-temporary"), 0);
-    ck_assert(cache_file_write(&c, "x", "some words\n", &d)); /* takes what a killed process left */
+    ck_assert(cache_file_write(&c, "x", "some words\n", &d)); /* removes what a killed process left */
     ck_assert_int_eq(files_like("c/*"), 1);
     ck_assert_int_eq(
         shell("cp -p c/x c/cut; truncate -s -1 c/cut; sed s/words/bytes/ c/x >c/other;"
@@ -176,7 +181,7 @@ START_TEST(files)
 }
 END_TEST
 
-/* As on a full disk. */
+/* A file that cannot be written completely, as on a full disk, is an error and leaves nothing behind. */
 START_TEST(files_too_large)
 {
     static char text[100000];
@@ -197,7 +202,7 @@ END_TEST
 
 /* ---- ckc ---------------------------------------------------------------------------------- */
 
-/* What is altered is made again: objects silently, measured costs with a note. */
+/* Damaged files are made again: objects silently, measured costs with a note. */
 START_TEST(damaged)
 {
     char *loss = train("", "");
@@ -214,7 +219,7 @@ START_TEST(damaged)
 }
 END_TEST
 
-/* An object of another user's, with code that runs when it is loaded. */
+/* Objects of another user, or in another user's folder, are not loaded: their code would run. */
 START_TEST(planted)
 {
     if (!may_chown())
@@ -248,7 +253,7 @@ START_TEST(without_compiler)
 }
 END_TEST
 
-/* One that says nothing of itself has ended, too. */
+/* A compiler that prints no version of itself is waited for as well: no child process is left. */
 START_TEST(silent_compiler)
 {
     KernelCache c;
@@ -262,7 +267,7 @@ START_TEST(silent_compiler)
 }
 END_TEST
 
-/* Neither objects nor times of other instructions are taken. */
+/* Objects and times belong to one instruction set: a run with another one makes its own. */
 START_TEST(instructions_are_in_the_keys)
 {
     if (!use_isa(1))
@@ -275,8 +280,8 @@ START_TEST(instructions_are_in_the_keys)
 }
 END_TEST
 
-/* Two runs that measure at a time: what one of them has written, the other does not take away, nor put back
- * what it has read before. */
+/* Of two processes that measure at the same time, neither removes the times that the other has written, nor
+ * restores old ones that it read earlier. */
 START_TEST(times_of_two_runs)
 {
     const XXH128_hash_t both = {1, 1}, first = {2, 2}, second = {3, 3};
@@ -307,7 +312,8 @@ START_TEST(times_of_two_runs)
 }
 END_TEST
 
-/* Neither blanks nor quotes nor what looks like an option reaches a command line. */
+/* Folders whose names have blanks, quotes or a leading '-' work: no such name is parsed by a shell or taken
+ * for an option. */
 START_TEST(odd_names)
 {
     ck_assert_int_eq(mkdir("t 'x\" $y", 0700), 0);
@@ -319,16 +325,16 @@ END_TEST
 
 /* ---- schedules ------------------------------------------------------------------------------------ */
 
-enum { SECRET = 48 * 4 }; /* bytes; as many as the first bias has */
+enum { SECRET = 48 * 4 }; /* bytes of the first bias, and of the file that it may be made to refer to */
 
-/* A folder with a schedule, beside it a file that it should not read. */
+/* Makes a folder with a schedule, and outside it the file "secret", which the schedule must not read. */
 static void make_schedule(void)
 {
     ckc_accepts(MLP " --steps 0 --quiet");
     write_text("secret", format("%0*d", SECRET, 7));
 }
 
-/* step.ckp with the bias at the start of another file, and one more line in its header. */
+/* Writes x.ckp: step.ckp with the bias stored at the start of `file`, and one more line in its header. */
 static void refer_to(const char *file, const char *header)
 {
     ck_assert_int_eq(shell(format("sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan 4 {|&\\n%s|' "
@@ -342,6 +348,7 @@ static void refused(const char *options, const char *says)
     ckc_refuses(format("run m.ckc/x.ckp --quiet %s", options), 1, says);
 }
 
+/* The header line that gives the hash of a file; valid until the next call. */
 static const char *hash_line(const char *path)
 {
     static char line[200];
@@ -354,7 +361,8 @@ static const char *hash_line(const char *path)
     return line;
 }
 
-/* The bytes would come out as trained weights. */
+/* A schedule reads weights from files outside its folder only below --allow-path, or if it has their hash:
+ * otherwise any file's bytes could be saved as trained weights. */
 START_TEST(files_outside)
 {
     char absolute[100];
@@ -373,7 +381,7 @@ START_TEST(files_outside)
     refer_to("../secret", "file \"../secret\" 0123456789abcdef");
     refused("", "secret: is not the file");
     refused("--allow-path .", "secret: is not the file");
-    refer_to("../secret", hash_line("secret")); /* who knows the hash knows the content */
+    refer_to("../secret", hash_line("secret")); /* whoever knows the hash knows the contents */
     accepted("");
     refer_to("/dev/null", "");
     refused("--allow-path /dev", "/dev/null");
@@ -397,7 +405,8 @@ START_TEST(files_inside)
 }
 END_TEST
 
-/* The model is copied by --save, and data is read whatever it is. */
+/* A schedule can name neither the model that --save copies, unless the hash matches, nor the training data,
+ * which --data has to repeat. */
 START_TEST(model_and_data)
 {
     make_schedule();
@@ -405,14 +414,14 @@ START_TEST(model_and_data)
                            "sed 's|model .* |model \"../other.onnx\" |' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
     refused("--save out.onnx", "other.onnx: is not the file");
     refused("--allow-path . --save out.onnx", "other.onnx: is not the file");
-    refused("", "allow-path"); /* the weights are in a file that is not the model now */
+    refused("", "allow-path"); /* the weights are in a file that is no longer the named model */
     ck_assert_int_eq(shell("sed 's|^plan 4 {|&\\n  data \"../secret\"|' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
     refused("", "--data");
     refused("--data missing.npz", "missing.npz");
 }
 END_TEST
 
-/* Whoever made the schedule is not asked anything, wherever it lies. */
+/* A schedule as ckc wrote it runs and saves without --allow-path, wherever it and the model lie. */
 START_TEST(own_schedule)
 {
     ck_assert_int_eq(

@@ -1,5 +1,5 @@
-/* test_choices.c -- ways to run a step with less workspace: those with the same bits at any
- * budget, others where the user allows them. */
+/* test_choices.c -- kernels with less workspace as choices under a budget: those that give the same bits may
+ * always be chosen, others only with --choices budget. */
 #include "tests.h"
 #include "passes/instance.h"
 #include "step.h"
@@ -15,8 +15,8 @@ static const char text[] =
     "  %y: f32[64,64] = matmul %r, %w2\n"
     "  %loss: f32[] = reduce_sum %y {axes=[0,1], keepdims=0}\n  output %loss\n}\n";
 
-/* A device whose products have a slower way without workspace.  user: how many of both have
- * the bits of the first. */
+/* The cost function of a device whose matrix products have a second, slower kernel without workspace.  user:
+ * how many of the two give the bits of the first, 1 or 2. */
 static bool costs(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
 {
     (void)d;
@@ -55,7 +55,7 @@ static bool chooses(const Step *s, const char *choice)
     return s->choice && strcmp(s->choice, choice) == 0;
 }
 
-/* Steps of the plan with that choice. */
+/* The number of steps of the plan with that choice. */
 static int count(const TestStep *s, const char *choice)
 {
     int n = 0;
@@ -64,7 +64,7 @@ static int count(const TestStep *s, const char *choice)
     return n;
 }
 
-/* Of a step that keeps everything. */
+/* The arena's bytes of a step that keeps everything. */
 static int64_t whole_bytes(bool any_bits)
 {
     TestStep s;
@@ -87,8 +87,8 @@ START_TEST(same_bits_at_any_budget)
 }
 END_TEST
 
-/* The message of a refused budget says what --choices budget would meet; that is met, and
- * only then. */
+/* A budget that only kernels with other bits can meet is refused; the message names the bytes that --choices
+ * budget needs, and with that option they are enough. */
 START_TEST(other_bits_where_allowed)
 {
     static const char said[] = ", with --choices budget ";
@@ -119,7 +119,7 @@ static bool reads(const RematOp *o, int32_t value)
     return false;
 }
 
-/* The first operator runs again for its last reader, by its second kernel. */
+/* A schedule in which the first operator is recomputed for its last reader, by its second kernel. */
 static Schedule run_again(const RematInstance *inst, Arena *a)
 {
     int32_t *seq = NEW(a, int32_t, inst->nops + 1), last = 0, n = 0;
@@ -135,7 +135,7 @@ static Schedule run_again(const RematInstance *inst, Arena *a)
     return (Schedule){seq, alt, n};
 }
 
-/* Where a product runs twice, once by a way with other bits, both do. */
+/* If a recomputation of a product uses a kernel with other bits than the first run's, both runs use it. */
 START_TEST(one_result)
 {
     static const char twice[] =

@@ -3,20 +3,22 @@
 #define CKC_TESTS_H
 #include <check.h>
 #include <stdbool.h>
-#undef fail /* an old name of Check; ours is in ir.h */
+#undef fail /* Check defines an old macro of this name; ir.h defines ckc's own */
 
 #define SUITE(name) Suite *suite_##name(void);
 #include "suites.def"
 #undef SUITE
 
-/* What the run says at its end: that this test did not look at something, and why.  printf arguments. */
+/* Reports that the test leaves something out, and why (printf arguments); the run lists all reasons. */
 void skipped(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* The library, our own products and the ckc that a test starts use instruction set i of TEST_ISAS from
- * now on; before the process's first use of the library.  False, and skipped, where there is no such. */
+/* Limits oneDNN, ckc's own matrix products and the ckc processes that the test starts to instruction set i
+ * (below TEST_ISAS, or TEST_AMX); called before this process first uses oneDNN.  Returns false, and reports a
+ * skip, if the processor lacks the set. */
 enum { TEST_ISAS = 4, TEST_AMX = TEST_ISAS };
 bool use_isa(int i);
 
-/* Path below ../shared (CKC_SHARED), NULL and skipped when it is not there.  Static. */
+/* The path of a file in ../shared, or in the folder that CKC_SHARED names; NULL, with a skip reported, if it
+ * cannot be read.  Valid until the next call. */
 const char *shared_path(const char *name);
 #endif
