@@ -405,8 +405,8 @@ START_TEST(files_inside)
 }
 END_TEST
 
-/* A schedule can name neither the model that --save copies, unless the hash matches, nor the training data,
- * which --data has to repeat. */
+/* The model that --save copies must have the hash in the schedule, and training data that the schedule names
+ * without a hash is used only if --data names a file. */
 START_TEST(model_and_data)
 {
     make_schedule();

@@ -1,5 +1,5 @@
-/* test_cli.c -- the command as its users meet it: what goes wrong is one line on standard error, the
- * documented exit status, and nothing written; what goes right gives the same bits again. */
+/* test_cli.c -- the command as its users meet it: an error is one line on standard error, the documented exit
+ * status, and no file written; a success gives the same bits again. */
 #include "tests.h"
 #include "cli/cli.h"
 #include "command.h"
@@ -16,7 +16,7 @@
 
 /* ---- data ----------------------------------------------------------------------------------------- */
 
-/* An npz with float x[rows, columns] and a target. */
+/* Writes an npz with float x[rows, columns], all elements equal to value, and a target unless it is empty. */
 static void write_data(const char *path, int64_t rows, int64_t columns, float value, Tensor target)
 {
     Diag d = {0};
@@ -36,7 +36,7 @@ static Tensor classes(int64_t n, int64_t *data, int64_t value)
     return (Tensor){type_make(DT_I64, 1, &n), data};
 }
 
-/* y = OP(x, w), with w[4] in the file `location`. */
+/* Writes m.onnx: y = OP(x, w) in a node of that name, with the values of w[4] in the file `location`. */
 static void write_external(const char *op, const char *node, const char *location)
 {
     Arena a = {0};
@@ -141,7 +141,7 @@ START_TEST(malformed_fixtures)
 }
 END_TEST
 
-/* A name in a file begins no line of its own. */
+/* Names are printed with escapes for line breaks, control characters and bytes that are not UTF-8. */
 START_TEST(names_are_text)
 {
     write_external("Mul\nckc: done", "the node", "w.bin");
@@ -197,7 +197,7 @@ START_TEST(external_data_is_hashed)
 }
 END_TEST
 
-/* Text of a file stays out of what is compiled. */
+/* Names in a model do not reach the generated source. */
 START_TEST(names_reach_no_source)
 {
     write_external("Mul", "*/q;\"#/*", "w.bin");
@@ -207,7 +207,7 @@ START_TEST(names_reach_no_source)
 }
 END_TEST
 
-/* The one message that may have more lines: what is unsupported, node by node. */
+/* The message about unsupported operators lists them node by node; it alone may have several lines. */
 START_TEST(unsupported)
 {
     write_bytes("w.bin", (float[4]){0}, 16);
@@ -359,7 +359,7 @@ START_TEST(report)
 }
 END_TEST
 
-/* Below the peak, and what recomputes holds less all the time. */
+/* The average of live bytes is below their peak, and lower with recomputation than without. */
 START_TEST(average)
 {
     int64_t bytes[2];
@@ -375,7 +375,7 @@ START_TEST(average)
 }
 END_TEST
 
-/* The more time, the fewer bytes; never more time than allowed, and always the same bits. */
+/* A larger --overhead gives a smaller arena; predicted time stays within it, and bits stay the same. */
 START_TEST(overhead)
 {
     static const char *const percent[] = {"0", "5", "20"};
@@ -400,7 +400,8 @@ START_TEST(overhead)
 }
 END_TEST
 
-/* Of what was tried, the fastest: never above recomputation alone (the first) or micro-batches alone. */
+/* Checks in the report at path that --accumulate auto chose the fastest of the numbers of micro-batches that
+ * it tried, and meets the budget; returns the number chosen. */
 static int64_t check_choice(const char *path)
 {
     json_t *j = read_json(path), *t, *tried = json_object_get(j, "accumulate_tried");
@@ -424,7 +425,7 @@ static int64_t check_choice(const char *path)
     return k;
 }
 
-/* A device with a link to the host's memory. */
+/* A plan for a device with a link to host memory offloads values; its report counts them and their bytes. */
 START_TEST(offloaded)
 {
     ckc_accepts(CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=64,seq=128 --optimizer sgd "
@@ -437,7 +438,8 @@ START_TEST(offloaded)
 }
 END_TEST
 
-/* Micro-batches and recomputation under one budget; on a device of given rates, so that the choice is one. */
+/* --accumulate auto combines micro-batches with recomputation under one budget.  The decoder is planned for a
+ * device of given rates, so that the number it chooses is known. */
 START_TEST(accumulate_auto)
 {
     static const char decoder[] = CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=64,seq=128 "
@@ -451,10 +453,10 @@ START_TEST(accumulate_auto)
                 "micro-batches");
     ckc_accepts(format("%s --budget 100%%", decoder));
     ck_assert_int_eq(check_choice("m.ckc/report.json"), 1);
-    ckc_accepts(format("%s --budget 45%%", decoder)); /* better than either alone */
+    ckc_accepts(format("%s --budget 45%%", decoder)); /* both together are faster than either alone */
     ck_assert_int_eq(check_choice("m.ckc/report.json"), 2);
     ck_assert_int_gt(json_number("m.ckc/report.json", "recomputed_steps"), 0);
-    /* less than recomputation alone can meet */
+    /* recomputation alone cannot meet this budget */
     ckc_accepts(MLP " --bind batch=512 --budget 50% --moves 10000 --accumulate auto:batch --steps 2 --quiet "
                 "--output m.ckc --save a.safetensors");
     ck_assert_int_gt(check_choice("m.ckc/report.json"), 1);
@@ -463,7 +465,7 @@ START_TEST(accumulate_auto)
 }
 END_TEST
 
-/* Any budget, a saved schedule, and training on from saved weights: the same bits. */
+/* Training gives the same bits at any budget and when a saved schedule runs; a saved model trains again. */
 START_TEST(same_bits)
 {
     ckc_accepts(MLP " --bind batch=8 --output m.ckc --steps 4 --json --grads a.npz "
@@ -489,7 +491,7 @@ START_TEST(same_bits)
 }
 END_TEST
 
-/* Names and shapes in a .safetensors file. */
+/* The header of a .safetensors file, which has its names and shapes; the caller releases it. */
 static json_t *saved_names(const char *path)
 {
     FILE *f = fopen(path, "rb");
@@ -501,8 +503,8 @@ static json_t *saved_names(const char *path)
     return j;
 }
 
-/* Statistics of two norms, given by the file and not; a frozen mask; a tied weight; names that are none in a
- * schedule. */
+/* Writes stateful.onnx, which has running statistics with and without values in the file, a frozen mask, a
+ * tied weight, and names that are not valid in a schedule. */
 static void build_stateful(Arena *a)
 {
     static float ones[3] = {1, 1, 1}, zeros[3], mask[3] = {0, -100, 0}, w[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -558,8 +560,8 @@ START_TEST(saves_all_state)
 }
 END_TEST
 
-/* Networks in training form, by both exporters, against PyTorch's eval(): as they are, and as they are saved
- * (tests/torch/inference_golden.py). */
+/* Networks exported in training form compute PyTorch's eval() as they are and after being saved, unless
+ * --training asks for their training form (tests/torch/inference_golden.py). */
 #define GOLDEN " --data g.npz --expect g.npz --rtol 1e-5 --atol 1e-5 --quiet"
 
 START_TEST(inference)
@@ -575,7 +577,7 @@ START_TEST(inference)
         ckc_accepts("eval m.onnx" GOLDEN);
         ckc_refuses("eval m.onnx --training" GOLDEN, 1, "elements differ");
         ckc_accepts("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --save s.onnx");
-        ckc_accepts("eval s.onnx --training" GOLDEN); /* written as inference */
+        ckc_accepts("eval s.onnx --training" GOLDEN); /* was saved in inference form */
         ckc_accepts(
             "m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --training --save t.onnx");
         ckc_refuses("eval t.onnx --training" GOLDEN, 1, "elements differ");
@@ -583,7 +585,7 @@ START_TEST(inference)
 }
 END_TEST
 
-/* What data fixes may be said as well, the same. */
+/* --bind may repeat a symbol's value that follows from the data, but not give another. */
 START_TEST(data_binds)
 {
     int64_t t[8];
@@ -607,7 +609,7 @@ START_TEST(forward)
 }
 END_TEST
 
-/* An output that is an input which no node reads. */
+/* ckc eval prints an output that equals an input of the model, without any node that reads it. */
 START_TEST(forward_of_nothing)
 {
     Arena a = {0};

@@ -1,5 +1,6 @@
-/* test_codegen.c -- generated C against the reference interpreter on random kernels, its functions
- * against libm, its generator against Random123, and its independence of the thread count. */
+/* test_codegen.c -- generated C: random kernels give the reference interpreter's results with any number of
+ * threads; functions agree with libm, random numbers with Random123; equal texts are shared; sums keep their
+ * order when a kernel is recomputed with fewer results. */
 #include "tests.h"
 #include "command.h"
 #include "codegen/codegen.h"
@@ -42,7 +43,6 @@ static double reference(const MathCase *c, float x)
     return c->ref ? c->ref((double)x) : 1 / sqrt((double)x);
 }
 
-/* Assertions cost a system call each: the loops look for the worst case. */
 static float bits_to_float(uint64_t b)
 {
     uint32_t u = (uint32_t)b;
@@ -51,7 +51,7 @@ static float bits_to_float(uint64_t b)
     return x;
 }
 
-/* flushes: what would be denormal may be 0. */
+/* The error of the function at x, in units in the last place.  flushes: 0 may stand for a denormal result. */
 static double error_of(const MathCase *c, float x, bool flushes)
 {
     double want = reference(c, x);
@@ -59,13 +59,14 @@ static double error_of(const MathCase *c, float x, bool flushes)
     return flushes && got == 0 && fabs(want) < 1.17549435e-38 ? 0 : ulp_error(want, got);
 }
 
+/* Assertions cost a system call each, so the loop finds the worst case and asserts once. */
 static void check_function(const MathCase *c, bool flushes)
 {
     static const float special[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, -1e-45f, 1, -1,
                                     2, -2, 100, -100};
     double worst = 0;
     float at = 0;
-    for (uint64_t b = 0; b < 0x100000000u; b += 4099) { /* all magnitudes, denormals too */
+    for (uint64_t b = 0; b < 0x100000000u; b += 4099) { /* all magnitudes, also denormals */
         float x = bits_to_float(b);
         if (!((double)x >= c->lo && (double)x <= c->hi))
             continue;
@@ -206,7 +207,7 @@ static void matches_reference(Batch *b)
     ck_assert_int_gt(early, 0);
 }
 
-/* Outputs laid over inputs wherever kernel_inplace allows it: same bits. */
+/* Checks that kernels give the same bits with an output over an input, where kernel_inplace() allows that. */
 static void same_in_place(Batch *b)
 {
     int tried = 0, early = 0;
@@ -252,7 +253,7 @@ END_TEST
 static char *kernel_text(const Kernel *k) { return kernel_print_text(kernel_print_c, k); }
 static char *kernel_text_keyless(const Kernel *k) { return kernel_print_text(kernel_print_keyless_c, k); }
 
-/* x w + c, where c is x if `twice`. */
+/* The command x w + c, in a graph of its own; c is x itself if `twice`. */
 typedef struct {
     Arena a;
     Diag d;
@@ -273,7 +274,7 @@ static void product_sum(ProductSum *p, bool twice)
     ck_assert_msg(out.i && lower(&p->c, &p->a, &p->g, p->g.order, 1, live, &p->d), "%s", p->d.msg);
 }
 
-/* What may lie over another operand is not promised to the compiler to lie alone. */
+/* Operands that may share their memory with another one are not declared restrict. */
 START_TEST(only_lone_operands_are_restrict)
 {
     ProductSum p;
@@ -290,7 +291,7 @@ START_TEST(only_lone_operands_are_restrict)
 }
 END_TEST
 
-/* x w + x: the product reads x while its result is written. */
+/* The result of x w + c may take over the memory of c, unless c is the factor x, which is still read then. */
 START_TEST(a_factor_is_not_taken_over)
 {
     for (int twice = 0; twice < 2; twice++) {
@@ -333,7 +334,7 @@ START_TEST(compiler_errors_are_reported)
 }
 END_TEST
 
-/* Kernels are compiled for the instructions that the library may use, which are part of their keys. */
+/* Kernels are compiled for the instruction set that oneDNN is limited to. */
 START_TEST(instructions_are_limited)
 {
     static const char *const limits[TEST_ISAS] = {
@@ -352,6 +353,7 @@ START_TEST(instructions_are_limited)
 }
 END_TEST
 
+/* The inode of the object in the cache that has the kernel; 0: there is none. */
 static ino_t file_of(const KernelCache *c, const Kernel *k)
 {
     char path[PATH_MAX + 64], *text = kernel_text(k);
@@ -361,7 +363,7 @@ static ino_t file_of(const KernelCache *c, const Kernel *k)
     return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-/* Layers differ in the keys of their dropout: they call one function. */
+/* Kernels of layers that differ only in the keys of their dropout call one function. */
 START_TEST(keys_share_a_text)
 {
     Arena a = {0};
@@ -400,8 +402,8 @@ START_TEST(keys_share_a_text)
 }
 END_TEST
 
-/* Calls of one text that stand together, of any size, are one launch of a GPU, as long as none touches what
- * another writes; not across the end of a micro-batch. */
+/* Adjacent calls of kernels with one text, whatever their sizes, are one launch on a GPU if none touches what
+ * another writes; a launch does not extend over the end of a micro-batch. */
 START_TEST(independent_calls_are_one_launch)
 {
     static const uint32_t want[][4] = {{2, 0, 1, 1}, {1, 2, 0, 1}};
@@ -441,7 +443,7 @@ START_TEST(independent_calls_are_one_launch)
 }
 END_TEST
 
-/* The number behind a text. */
+/* The number that follows `text` in `in`. */
 static int number_behind(const char *in, const char *text)
 {
     const char *at = strstr(in, text);
@@ -449,7 +451,8 @@ static int number_behind(const char *in, const char *text)
     return atoi(at + strlen(text));
 }
 
-/* A norm that is made again for its statistics adds up in the same order, though nothing narrow is stored. */
+/* A norm that is recomputed for its statistics alone sums in the same order (vector width, lanes) as the one
+ * that also stores its result, in 16 bits. */
 START_TEST(order_of_sums_follows_from_what_they_read)
 {
     Arena a = {0};
@@ -492,7 +495,8 @@ START_TEST(order_of_sums_follows_from_what_they_read)
 }
 END_TEST
 
-/* Its scale is read along one of two reduced dimensions, which its statistics alone would walk as one. */
+/* The same holds if the scale varies along only one of two reduced dimensions: a kernel for the statistics
+ * alone, which does not read the scale, does not merge the two. */
 START_TEST(order_of_sums_follows_from_what_their_nodes_read)
 {
     Arena a = {0};
@@ -531,7 +535,7 @@ START_TEST(order_of_sums_follows_from_what_their_nodes_read)
 }
 END_TEST
 
-/* Of two sums of columns one is made again. */
+/* A sum of columns is cut into the same chunks with and without another reduction of the same columns. */
 START_TEST(chunks_of_a_sum_do_not_follow_from_what_else_is_summed)
 {
     Arena a = {0};
@@ -564,7 +568,7 @@ START_TEST(chunks_of_a_sum_do_not_follow_from_what_else_is_summed)
 }
 END_TEST
 
-/* The second time only the new kernel is compiled, and a broken object again. */
+/* Loading kernels a second time compiles only the one that is new and the one whose object is broken. */
 START_TEST(kernels_are_compiled_once)
 {
     enum { N = 4 };

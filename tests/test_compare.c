@@ -1,4 +1,4 @@
-/* test_compare.c -- ckc compare: named policies and the search beside each other. */
+/* test_compare.c -- ckc compare, named policies and the search in one table; and options of ckc solve. */
 #include "tests.h"
 #include "command.h"
 #include <limits.h>
@@ -17,7 +17,7 @@ static double number(json_t *row, const char *key)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* The rows of a comparison. */
+/* The JSON of ckc compare with these arguments; the caller releases it. */
 static json_t *compare(const char *args)
 {
     ckc_accepts(format("compare %s --json", args));
@@ -31,7 +31,7 @@ static json_t *row_of(json_t *table, size_t i)
     return row;
 }
 
-/* What was counted by hand (examples/trace4/README.md). */
+/* Peaks and recomputations of the four-layer trace are those counted by hand (examples/trace4/README.md). */
 START_TEST(four_layers_by_hand)
 {
     static const struct {
@@ -61,7 +61,7 @@ START_TEST(four_layers_by_hand)
 }
 END_TEST
 
-/* Layers that are said: two of two operators. */
+/* The field `layer` of an instance decides what its layers are: here two, of two operators each. */
 START_TEST(layers_by_field)
 {
     char *text = read_text(TRACE), *to = NULL;
@@ -84,7 +84,7 @@ START_TEST(layers_by_field)
 }
 END_TEST
 
-/* Eight blocks with a number; what is in front of them and behind is in no layer. */
+/* The layers of ResNet-18 are its eight numbered blocks; operators before and after them are in no layer. */
 START_TEST(layers_by_name)
 {
     const char *args = "compare " CKC_SOURCE_DIR
@@ -94,6 +94,7 @@ START_TEST(layers_by_name)
 }
 END_TEST
 
+/* Checks that all lines but the first are shorter than 80 columns. */
 static void is_narrow(const char *text)
 {
     for (const char *line = strchr(text, '\n') + 1; *line; line += strcspn(line, "\n") + 1)
@@ -120,7 +121,8 @@ START_TEST(table_is_narrow)
 }
 END_TEST
 
-/* Plans of one prepared job do not see each other. */
+/* The plans of one comparison do not influence each other: a policy named twice has the same row twice, and
+ * the search's row is that of ckc plan. */
 START_TEST(plans_are_apart)
 {
     json_t *table = compare(MLP " --bind batch=256 --device fake --budget 85% --policy every-2 --policy ckc "
@@ -164,11 +166,11 @@ static bool runs_kernels(pid_t pid)
     return found;
 }
 
-/* Nothing is worth waiting for. */
+/* SIGINT ends a comparison at once: there is no result that is worth waiting for. */
 START_TEST(interrupted)
 {
     char args[4000] = "compare " MLP " --bind batch=8 --device cpu --budget 100% --measure";
-    ckc_accepts(format("%s --policy keep-all", args)); /* what is planned with is in the cache now */
+    ckc_accepts(format("%s --policy keep-all", args)); /* fills the cache with all that planning needs */
     while (strlen(args) < sizeof args - 100)
         strcat(args, " --policy keep-all");
     pid_t pid = ckc_start("", args);
@@ -179,7 +181,7 @@ START_TEST(interrupted)
 }
 END_TEST
 
-/* A budget that nothing meets has a row, too: the reason. */
+/* A policy that cannot meet the budget has a row as well, with the reason. */
 START_TEST(no_plan_is_a_row)
 {
     json_t *table = compare(MLP " --bind batch=8 --device fake --budget 100% --policy ckc");
@@ -211,7 +213,8 @@ START_TEST(policies_that_are_none)
 }
 END_TEST
 
-/* Percentages are of what the instance calls whole; the order that it has holds less. */
+/* A budget in percent refers to the instance's `whole`, even if its given order holds less; options that ask
+ * for several schedules exclude each other. */
 START_TEST(solve_answers_one_question)
 {
     write_text("w.dag", "persistent 10\nwhole 200\nloss 1\n0 10 50 ;\n1 10 50 0 ;\n2 10 50 1 0 ; keep\n");
@@ -227,7 +230,7 @@ START_TEST(solve_answers_one_question)
 }
 END_TEST
 
-/* What is behind it would not be read. */
+/* A NUL byte in an instance is refused, since text behind it would be ignored. */
 START_TEST(instance_with_a_nul_byte)
 {
     write_bytes("nul.dag", "0 1 1\n1 1 1\0 0\n2 1 1 0\n", 23);

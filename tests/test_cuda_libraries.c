@@ -1,4 +1,4 @@
-/* test_cuda_libraries.c -- NVIDIA's libraries as runtime/cuda/driver.c finds them, those of fake_cuda/. */
+/* test_cuda_libraries.c -- how runtime/cuda/driver.c finds NVIDIA's libraries, with those of fake_cuda/. */
 #include "tests.h"
 #include "on_cuda.h"
 #include "runtime/cuda/driver.h"
@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NULL: it is not open in this process. */
+/* The handle of the driver's library; NULL: it is not open in this process. */
 static void *open_driver(void) { return dlopen(CKC_FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD); }
 
-/* A driver that does not start is closed, and may start later. */
+/* A driver that fails to start is closed, and a later attempt may succeed. */
 START_TEST(driver_that_fails)
 {
     Diag d = {0};
@@ -25,6 +25,7 @@ END_TEST
 
 static pthread_barrier_t together;
 
+/* Returns NULL if all libraries are found, else the reason, which the caller frees. */
 static void *find_libraries(void *unused)
 {
     (void)unused;

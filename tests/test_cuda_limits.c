@@ -1,4 +1,5 @@
-/* test_cuda_limits.c -- what GPUs and their libraries allow, on those of fake_cuda/. */
+/* test_cuda_limits.c -- limits of GPUs and of NVIDIA's libraries (shared memory, contexts, copies, old
+ * versions, alignment of products), on those of fake_cuda/. */
 #include "tests.h"
 #include "codegen/codegen.h"
 #include "command.h"
@@ -14,7 +15,8 @@
 
 /* ---- shared memory ------------------------------------------------------------------------------ */
 
-/* Attention of 24 rows and heads of 128 in f32, whose gradients have 102,144 bytes in the larger tiles. */
+/* Attention of 24 rows and heads of 128 in f32, whose gradient takes 102,144 bytes of shared memory with the
+ * larger tiles. */
 static const char attention[] =
     "graph {\n  input %x: f32[1,1,24,128]\n  param %w: f32[128,128]\n  param %v: f32[128,128]\n"
     "  %q: f32[1,1,24,128] = matmul %x, %w\n  %k: f32[1,1,24,128] = matmul %x, %v\n"
@@ -23,7 +25,8 @@ static const char attention[] =
     "  %d: f32[1,1,24,128] = mul %y, %y\n  %l: f32[] = reduce_sum %d {axes=[0,1,2,3], keepdims=0}\n"
     "  output %l\n}\n";
 
-/* The GPU's loss is the processor's; how many steps of its plan have small tiles. */
+/* Checks that the GPU's loss of the graph is the processor's; returns how many steps of the GPU's plan have
+ * small tiles. */
 static int small_tiles_of(const char *graph)
 {
     double loss[2];
@@ -42,7 +45,7 @@ static int small_tiles_of(const char *graph)
     return small;
 }
 
-/* Tiles are small where that is the plan's choice. */
+/* On a GPU without that much shared memory the plan chooses small tiles for the gradient of attention. */
 START_TEST(attention_fits_small_gpus)
 {
     setenv("FAKE_CUDA_CAPABILITY", "89", 1);
@@ -51,7 +54,7 @@ START_TEST(attention_fits_small_gpus)
 }
 END_TEST
 
-/* The plan of a larger GPU does not run there, but for --rechoose. */
+/* A GPU refuses a plan made on one with more shared memory, unless kernels may be chosen anew. */
 START_TEST(attention_of_a_larger_gpu)
 {
     const Init init = {INIT_NORMAL, 0.1};
@@ -77,7 +80,8 @@ START_TEST(attention_of_a_larger_gpu)
 }
 END_TEST
 
-/* A row in 16 bits that is read three times, and the partial results of its block. */
+/* A softmax of rows of 102,400 bytes, read three times, leaves room for its block's partial results in the
+ * shared memory of the smallest GPU. */
 START_TEST(rows_fit_small_gpus)
 {
     enum { PARTS = 256 };
@@ -115,7 +119,7 @@ START_TEST(convolutions_fit_small_gpus)
 }
 END_TEST
 
-/* A kernel that adds up more transposed matrices than there is room for. */
+/* A sum of more transposed matrices than shared memory holds at once gives the processor's loss. */
 START_TEST(transposed_operands_fit)
 {
     enum { MATRICES = 12 };
@@ -150,7 +154,7 @@ static void *use_step(void *step)
 static const char one[] = "graph {\n  input %x: f32[4]\n  param %w: f32[]\n  %y: f32[4] = mul %x, %w\n"
                           "  %l: f32[] = reduce_sum %y {axes=[0], keepdims=0}\n  output %l\n}\n";
 
-/* A step may be another thread's than who opened it; what those have current is as it was. */
+/* A step may run in another thread than the one that opened it; opening leaves no context current there. */
 START_TEST(any_thread_may_run_a_step)
 {
     TestStep s;
@@ -169,7 +173,7 @@ END_TEST
 
 /* ---- copies ------------------------------------------------------------------------------------- */
 
-/* Rows of a concatenation that are further apart than one call copies. */
+/* A concatenation whose rows are further apart than one copy call allows gives the same loss. */
 START_TEST(far_rows_are_copied)
 {
     static const char joined[] =
@@ -226,8 +230,8 @@ END_TEST
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Ten classes are sixteen on a GPU, of which the last six are not seen: the same training, with a bias and
- * where logits have a cap, too. */
+/* On a GPU in 16 bits ten classes are padded to sixteen, of which the last six have no effect: losses are the
+ * processor's for plain logits, for logits with a bias and for capped ones. */
 START_TEST(odd_classes)
 {
     static const char form[] =
@@ -262,7 +266,7 @@ START_TEST(odd_classes)
 }
 END_TEST
 
-/* A process that plans. */
+/* A profile of the GPU, opened with its context current, as each process that plans has one. */
 static CudaProfile *open_profile(KernelCache *c)
 {
     static DeviceInfo info;
@@ -274,7 +278,8 @@ static CudaProfile *open_profile(KernelCache *c)
     return p;
 }
 
-/* Has asked for and timed the algorithms of a product with so many columns, all of one word. */
+/* The algorithms that the profile knows for a product with so many columns, asked of the library, which names
+ * ones with that word, if there are none; their times are then set to 10 ns and more. */
 static Known *time_product(CudaProfile *p, int columns, const char *word)
 {
     AlignedGemm of;
@@ -293,8 +298,8 @@ static Known *time_product(CudaProfile *p, int columns, const char *word)
     return k;
 }
 
-/* Two processes choose algorithms at a time: the first to write has chosen for both, and what each has chosen
- * alone stays. */
+/* If two processes choose algorithms for a product at the same time, those of the first to write count for
+ * both; algorithms that only one of them chose are all kept. */
 START_TEST(algorithms_of_two_runs)
 {
     KernelCache c;

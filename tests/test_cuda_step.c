@@ -1,5 +1,5 @@
 /* test_cuda_step.c -- whole training steps as generated CUDA C (--emit cuda), run on the CPU through the
- * fiber shim against the executor, and compiled by nvcc where it is installed. */
+ * fiber shim and compared with the executor, and compiled by nvcc where it is installed. */
 #include "tests.h"
 #include "command.h"
 #include "codegen/codegen.h"
@@ -41,7 +41,7 @@ static void make_inputs(TestStep *s)
         tensor_set_i(&rng, i, i ? 1 : 77);
 }
 
-/* The executor's arena: where the value at offset 0 lies. */
+/* The start of the executor's arena, which is the address of the value at offset 0. */
 static char *executor_memory(const TestStep *s)
 {
     const Plan *p = &s->info.plan;
@@ -53,6 +53,7 @@ static char *executor_memory(const TestStep *s)
     ck_abort_msg("nothing at offset 0");
 }
 
+/* Checks that parameters, states and outputs in `arena` are the executor's. */
 static void compare_memory(const TestStep *s, char *arena)
 {
     char msg[256];
@@ -69,7 +70,7 @@ static void compare_memory(const TestStep *s, char *arena)
     }
 }
 
-/* Workspace of the texts. */
+/* A cost function with the workspace of the generated kernels, and no times. */
 static bool choose_text(void *user, const Command *c, uint32_t n, StepCost *out, Diag *d)
 {
     (void)user, (void)d;
@@ -89,7 +90,9 @@ static bool choose_text(void *user, const Command *c, uint32_t n, StepCost *out,
     return true;
 }
 
-/* update: bytes of gradients to split by rows, 0: all are outputs; factor: of factors in blocks. */
+/* Compiles the model's step for the executor and writes it as CUDA C to path.  update: weight gradients from
+ * so many bytes on are split by rows; 0: the device's default, and gradients are outputs.  factor: their
+ * factors from so many bytes on are computed in blocks; 0: the device's default. */
 static void emit_step(TestStep *s, const char *model, const char *path, int64_t update, int64_t factor,
                       PrecisionKind precision)
 {
@@ -127,7 +130,7 @@ static void run_emitted(void *dl, char *arena)
     free(c);
 }
 
-/* The emitted step, run by fibers and pretended cuBLASLt, does what the executor does. */
+/* The emitted step, run by fibers and a simulated cuBLASLt, gives the executor's results. */
 START_TEST(whole_step_matches_executor)
 {
     static const struct {
@@ -148,7 +151,7 @@ START_TEST(whole_step_matches_executor)
     if (!file)
         return;
     emit_step(&s, file, "k.c", step[_i].update, step[_i].factor, step[_i].precision);
-    if (step[_i].precision == PRECISION_BF16) /* weights' gradients are sums in f32 of blocks */
+    if (step[_i].precision == PRECISION_BF16) /* products of blocks are summed to weight gradients in f32 */
         ck_assert_int_eq(shell("grep -q '{\"bf16\", \"f32\", 0, 1, ' k.c"), 0);
     FILE *f = fopen("k.c", "a");
     fputs("ShimState *shim;\nCkc *new_step(void) { return calloc(1, sizeof(Ckc)); }\n", f);
@@ -173,9 +176,8 @@ static double emitted_loss[8];
 
 static void keep_loss(int64_t step, double loss) { emitted_loss[step] = loss; }
 
-/* The program that --emit cuda writes, with its weights and data, trains as the CPU does; with micro-batches,
- * too.
- */
+/* The program that --emit cuda writes, with its weights and data, has the CPU's losses, with and without
+ * micro-batches, and refuses files that are short or missing. */
 START_TEST(emitted_program_trains)
 {
     bool (*train)(const char *, const char *, void (*)(int64_t, double));
@@ -212,8 +214,8 @@ static int count_of(const char *text, const char *what)
     return n;
 }
 
-/* Weights and biases of all sizes are copied to 16 bits by one kernel, small ones in one launch; they are
- * updated likewise. */
+/* One kernel copies weights and biases of all sizes to 16 bits, small ones in one launch, and one updates
+ * them: there are few kernels, and hardly more launches than steps. */
 START_TEST(few_kernels_and_launches)
 {
     ckc_accepts(CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=32,seq=256 --precision bf16 "
@@ -228,7 +230,8 @@ START_TEST(few_kernels_and_launches)
 }
 END_TEST
 
-/* The updates of all running means are one launch, and those of all variances; not in micro-batches. */
+/* The updates of all running means are one launch, and those of all variances another; with micro-batches
+ * they are not. */
 START_TEST(running_statistics_are_two_launches)
 {
     for (int micro = 1; micro <= 2; micro++) {
@@ -245,7 +248,8 @@ START_TEST(running_statistics_are_two_launches)
 }
 END_TEST
 
-/* Rows of 384 and one that is added to each, as rotary embeddings have it for heads of queries and keys. */
+/* The CUDA text of a kernel that adds one row of 384 elements to each of `rows` rows, as rotary embeddings do
+ * for heads of queries and keys; the caller frees it. */
 static char *add_rows(int64_t rows)
 {
     Arena a = {0};
@@ -263,7 +267,8 @@ static char *add_rows(int64_t rows)
     return text;
 }
 
-/* Kernels of one text may be calls of one launch, which has the blocks of the largest for each of them. */
+/* Kernels with different numbers of rows have different texts: calls of one text may share a launch, which
+ * has as many blocks for each as the largest needs, and a smaller one would leave its operands. */
 START_TEST(calls_stay_in_their_operands)
 {
     char *few = add_rows(2), *many = add_rows(4);
@@ -273,7 +278,8 @@ START_TEST(calls_stay_in_their_operands)
 }
 END_TEST
 
-/* Rows that are 2 GiB apart, as a concatenation of large volumes has them; and one of them alone. */
+/* The emitted program copies rows that are 2 GiB apart, as a concatenation of large volumes has them, and a
+ * single such row. */
 START_TEST(far_rows_are_copied)
 {
     enum { BYTES = 64 };
@@ -301,7 +307,7 @@ START_TEST(far_rows_are_copied)
 }
 END_TEST
 
-/* The same file with the real headers, where there is a CUDA compiler. */
+/* The emitted step compiles with nvcc and the real headers, where they are installed. */
 START_TEST(whole_step_compiles_with_nvcc)
 {
     TestStep s;
