@@ -1,5 +1,5 @@
-/* test_cuda.c -- generated CUDA C without a GPU: compiled by NVRTC for sm_80 and sm_90 where the
- * toolkit is installed, and run on the CPU through the fiber shim against the interpreter. */
+/* test_cuda.c -- generated CUDA C without a GPU: compiled by NVRTC for sm_80 and sm_90 where it is installed;
+ * run by the fiber shim with the interpreter's results; and without some barrier, which is noticed. */
 #include "tests.h"
 #include "command.h"
 #include "codegen/codegen.h"
@@ -26,7 +26,7 @@ typedef struct {
     char label[48];
     Kernel k;
     Tensor *want, *got;
-    double tol; /* of REAL; halves have their own */
+    double tol; /* relative tolerance of f32 and f64; 16-bit results have their own */
 } Case;
 
 typedef struct {
@@ -47,7 +47,8 @@ static Case *batch_add(Batch *b, const char *label, int i, const Kernel *k)
     return c;
 }
 
-/* The same data where an operand may begin. */
+/* Copies of the tensors at addresses where operands may begin: 256-byte aligned, or one element past that if
+ * the kernel is for unaligned operands. */
 static Tensor *placed(Batch *b, const Case *c, const Tensor *of)
 {
     enum { ALIGN = 256 };
@@ -79,7 +80,7 @@ static void add_random(Batch *b, uint64_t seed, int i)
     add_kernel(b, "random", i, &r);
 }
 
-/* Whose sum is stored in the first pass and read back; both results in place. */
+/* Adds a residual_kernel(): its sum is stored in the first pass and read back; both results are in place. */
 static void add_residual(Batch *b, DType dt, const int64_t shape[3])
 {
     RandomKernel r;
@@ -95,7 +96,8 @@ static void add_residual(Batch *b, DType dt, const int64_t shape[3])
     ck_assert(!kernel_inplace(&r.k, 3, r.nread + 1));
 }
 
-/* Columns by the same blocks, and by the next launch; rows that registers hold, or not. */
+/* Shapes whose columns are summed by the same blocks or by the next launch, and with rows that do or do not
+ * fit in registers. */
 static void add_residuals(Batch *b)
 {
     static const DType dt[] = {DT_F32, DT_BF16, DT_F16};
@@ -105,20 +107,20 @@ static void add_residuals(Batch *b)
         add_residual(b, dt[i % 3], shape[i / 3]);
 }
 
-/* Copies, so that the sample can go. */
+/* A copy in the arena, so that the sample it comes from can be freed. */
 static void *copy_of(Arena *a, const void *p, size_t size)
 {
     return memcpy(arena_alloc(a, size + 1, 1), p, size);
 }
 
-/* The node of a sample as a kernel with its data. */
+/* Adds the node of a sample as a kernel, with copies of its data. */
 static void add_sample(Batch *b, const Sample *s, int trial)
 {
     Kernel k;
     const Node *n = graph_def(&s->g, s->out[0]);
     ck_assert_msg(!s->diag.failed, "%s: %s", op_table[s->op]->name, s->diag.msg);
     if (!n)
-        return; /* folded */
+        return; /* the node was folded to a constant */
     k_init(&k, &b->a, &s->g, n);
     ck_assert(op_table[s->op]->lower(&k, &s->g, n));
     Case *c = batch_add(b, op_table[s->op]->name, trial, &k);
@@ -154,7 +156,7 @@ static void add_attention(Batch *b, Op op, DType dt, int trial, int size)
     sample_free(&s);
 }
 
-/* Attention that may multiply in warpgroups, and does. */
+/* Attention whose products may be those of warpgroups. */
 typedef struct {
     DType dt;
     int64_t size, rows, cols, heads, groups, causal, diagonal, window;
@@ -172,6 +174,7 @@ static Type plain_type(const Plain *x, DType dt, int64_t heads, int64_t rows)
     return type_make(dt, 4, dim);
 }
 
+/* Adds such attention, or its gradient, with warpgroup products. */
 static void add_wgmma(Batch *b, Op op, const Plain *x, int number)
 {
     Sample s = {.seed = (uint64_t)number, .dt = x->dt, .op = op};
@@ -212,7 +215,7 @@ static void add_wgmma(Batch *b, Op op, const Plain *x, int number)
     made->wgmma = true;
 }
 
-/* Edges in rows and columns, one and two warpgroups, both widths of panels. */
+/* Cases with partial tiles in rows and columns, with one and two warpgroups, and with both panel widths. */
 static const Plain plain[] = {
     {DT_BF16, 64, 150, 150, 2, 1, 1, 0, 0, 0, 0}, {DT_BF16, 128, 100, 100, 1, 1, 1, 0, 0, 0, 1},
     {DT_F16, 64, 70, 130, 1, 1, 0, 0, 0, 0.3, 2}, {DT_BF16, 64, 131, 131, 1, 1, 1, 0, 40, 0.1, 1},
@@ -230,7 +233,7 @@ static void add_wgmmas(Batch *b, int n)
     }
 }
 
-/* Those of an operator up to the n-th, or of all (OP_NONE). */
+/* Adds the first n of cuda_samples.h's samples of an operator; OP_NONE: of any operator. */
 static void add_samples(Batch *b, Op op, int n)
 {
     for (int i = 0; i < cuda_samples() && n > 0; i++) {
@@ -255,7 +258,7 @@ static void add_convolutions(Batch *b, DType dt, int which)
     }
 }
 
-/* Every step-th that may multiply in warpgroups, from the first-th on, in both types of 16 bits; how many. */
+/* Adds every step-th convolution with warpgroup products, from sample `first` on; returns their number. */
 static int add_wgmma_convolutions(Batch *b, int first, int step)
 {
     int n = 0, before = b->n;
@@ -306,13 +309,13 @@ START_TEST(text_compiles_with_nvrtc)
     batch_make(&b, 71);
     const char *option = getenv("CKC_LONG") ? NVRTC_VERBOSE : NVRTC_FAST;
     free(nvrtc_report(b.source, "sm_80", option));
-    if (getenv("CKC_LONG")) /* of the second, test_cuda_step.c compiles a step */
+    if (getenv("CKC_LONG")) /* for sm_90, test_cuda_step.c compiles a step in any case */
         free(nvrtc_report(b.source, "sm_90", option));
     batch_free(&b);
 }
 END_TEST
 
-/* Without a register too many, and without products one by one. */
+/* NVRTC compiles kernels with warpgroup products without spilling registers or serializing products. */
 START_TEST(warpgroups_compile_with_nvrtc)
 {
     static Batch b;
@@ -338,7 +341,7 @@ END_TEST
 
 /* ---- fiber shim ------------------------------------------------------------------------------ */
 
-/* Kernels take arguments one by one; CALL_<i>_<phase> takes an array: operands, workspace, keys. */
+/* Writes CALL_<i>_<phase>, which calls a kernel with arguments from an array: operands, workspace, keys. */
 static void write_call(FILE *f, const Kernel *k, int func, int phase, bool workspace)
 {
     char name[32], buf[CUDA_NAME];
@@ -371,7 +374,7 @@ static void write_shim_source(const Batch *b, const char *path)
     fclose(f);
 }
 
-/* The phases of a kernel, until one fails; op: its operands and the workspace. */
+/* Runs a kernel's phases until one fails; false if one did.  op: operands, workspace and keys. */
 static bool run_phases(const Case *c, void *dl, ShimState *state, int func, void **op, uint64_t seed)
 {
     void (*call)(void *const *);
@@ -417,13 +420,13 @@ static double largest(const Tensor *t)
     return most;
 }
 
-/* Gradients of attention in 16 bits are sums of products of weights and slopes in 16 bits: of
- * numbers up to 1, and where they cancel the largest sum does not tell. */
+/* The tolerance for an operand.  Gradients of attention in 16 bits are sums of products of weights and slopes
+ * that are rounded to 16 bits: their error follows from numbers up to 1, even if the sums cancel to less. */
 static double tolerance(const Case *c, int operand)
 {
     const Kernel *k = &c->k;
     bool half = k->native == NATIVE_ATTENTION && k->operand[0] != DT_F32 && k->p[P_PHASE] == PHASE_BACKWARD;
-    double rounds = dtype_is_half(k->operand[operand]) ? 0x1p-8 : 0; /* both of them to 16 bits */
+    double rounds = dtype_is_half(k->operand[operand]) ? 0x1p-8 : 0; /* both results are rounded to 16 bits */
     return half && operand > 9 ? fmax(0x1p-11, (0x1p-7 + rounds) * largest(&c->want[operand])) : c->tol;
 }
 
@@ -456,7 +459,7 @@ START_TEST(shim_runs_match_reference)
 }
 END_TEST
 
-/* Once each, on an H100's shim. */
+/* Prints all cases of the batch and runs each once, with compute capability 9.0. */
 static void run_cases(Batch *b)
 {
     static ShimState state = {.capability = 90};
@@ -469,7 +472,7 @@ static void run_cases(Batch *b)
     batch_free(b);
 }
 
-/* Attention in heads of all sizes, with the limits, masks, biases, sinks and dropout that come. */
+/* Attention and its gradients in heads of all sizes, with random limits, masks, biases, sinks and dropout. */
 START_TEST(attention_matches_reference)
 {
     static const Op of[] = {OP_attention, OP_attention_grad, OP_attention_packed_grad,
@@ -509,13 +512,13 @@ START_TEST(convolutions_match_reference)
 }
 END_TEST
 
-/* ---- barriers that are not there ---------------------------------------------------------------- */
+/* ---- missing barriers --------------------------------------------------------------------------- */
 
 enum { MOST_SITES = 1000 };
 
-/* A barrier, commit or wait in a text, and the kernel it belongs to (-1: the prelude). */
+/* A barrier, fence, commit or wait in a text. */
 typedef struct {
-    int func;
+    int func; /* number of the kernel it belongs to; -1: the prelude */
 } Site;
 
 static const char *next_barrier(const char *at)
@@ -539,7 +542,7 @@ static int kernel_before(const char *source, const char *at)
     return func;
 }
 
-/* The text with `if (shim->present(i))` in front of each of them. */
+/* Inserts `if (shim->present(i))` in front of barrier i of the text, for every i; returns their number. */
 static int number_barriers(char **source, Site *site)
 {
     char *out = NULL;
@@ -571,7 +574,7 @@ static bool is_present(int barrier)
     return barrier != missing;
 }
 
-/* Does the shadow see that barrier i is missing, in some kernel that has it? */
+/* Whether the shadow memory reports an error in some kernel that has barrier i, if that is left out. */
 static bool caught(const Batch *b, void *dl, ShimState *state, const Site *site, int i)
 {
     bool ok = true;
@@ -583,7 +586,8 @@ static bool caught(const Batch *b, void *dl, ShimState *state, const Site *site,
     return !ok;
 }
 
-/* Rows or columns less their mean, over their deviation; of rows as well the sums of columns. */
+/* Adds a kernel that subtracts the mean from rows (red 2) or columns (red 1) and divides by their deviation;
+ * sums: it also sums the result's columns. */
 static void add_norm(Batch *b, int64_t rows, int64_t columns, uint32_t red, bool sums)
 {
     Kernel k = {.arena = &b->a, .noperands = sums ? 3 : 2, .operand = NEW(&b->a, DType, 3)};
@@ -608,7 +612,8 @@ static void add_norm(Batch *b, int64_t rows, int64_t columns, uint32_t red, bool
     c->got = placed(b, c, c->want);
 }
 
-/* Each that the kernels come to, or every step-th, is taken away in turn: how often that is seen. */
+/* Leaves out every step-th barrier that the kernels reach, one at a time, and checks that this is noticed;
+ * returns how many were left out. */
 static int barriers_are_missed(Batch *b, int step)
 {
     static ShimState state = {.present = is_present};
@@ -618,7 +623,7 @@ static int barriers_are_missed(Batch *b, int step)
     int n = number_barriers(&b->source, site);
     write_shim_source(b, "k.c");
     void *dl = shim_load(&state, true);
-    for (int c = 0; c < b->n; c++) /* a text may have some for other parameters */
+    for (int c = 0; c < b->n; c++) /* finds which are reached: a text may have some for other parameters */
         run_case(&b->c[c], dl, &state, b->func[c], (uint64_t)c + 1);
     for (int i = 0; i < n; i++)
         if (reached[i] && come++ % step == 0) {
@@ -666,7 +671,7 @@ START_TEST(attention_misses_its_barriers)
 }
 END_TEST
 
-/* And their fences, commits and waits of products. */
+/* In kernels with warpgroup products, missing fences, commits and waits are noticed as well. */
 START_TEST(warpgroups_miss_theirs)
 {
     static Batch b;

@@ -1,5 +1,5 @@
-/* test_cuda_device.c -- runtime/cuda/ without a GPU: on the libraries of fake_cuda/, which run what is
- * enqueued on this processor and end the test where a program does what it must not. */
+/* test_cuda_device.c -- runtime/cuda/ without a GPU: on the libraries of fake_cuda/, which run enqueued work
+ * on this processor and end the test if a program does what it must not. */
 #include "tests.h"
 #include "command.h"
 #include "networks.h"
@@ -16,7 +16,7 @@ static const char mlp[] = CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=
 
 /* ---- declarations ------------------------------------------------------------------------------- */
 
-/* A C file that the toolkit's headers refuse where they say something else than symbols.def. */
+/* Writes a C file that does not compile if the toolkit's headers declare something else than symbols.def. */
 static void write_comparison(const char *path)
 {
     FILE *f = fopen(path, "w");
@@ -83,10 +83,10 @@ static void device_is(const char *name, const char *title, double f32)
     json_decref(all);
 }
 
-/* Rates from the file of that name, else from clocks; what the device says of itself is believed. */
+/* Rates come from the device file of the GPU's name, else from its clocks; its memory from the GPU itself. */
 START_TEST(devices)
 {
-    unsetenv("FAKE_CUDA_SHADOW"); /* which has an NVRTC of its own */
+    unsetenv("FAKE_CUDA_SHADOW"); /* it brings an NVRTC of its own */
     setenv("FAKE_CUDA_MEMORY", "4294967296", 1);
     device_is("NVIDIA H200", "NVIDIA H200", 67000);
     device_is("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090", 82600);
@@ -97,7 +97,7 @@ START_TEST(devices)
 }
 END_TEST
 
-/* ---- a step that cannot be ---------------------------------------------------------------------- */
+/* ---- failures and times ------------------------------------------------------------------------- */
 
 START_TEST(what_fails_says_why)
 {
@@ -138,7 +138,7 @@ START_TEST(what_fails_says_why)
 }
 END_TEST
 
-/* A kernel's first launch, which loads it, says nothing of the others. */
+/* The times of a step do not include a kernel's first launch, which loads it. */
 START_TEST(times_are_those_of_warm_runs)
 {
     TestStep s;
@@ -160,7 +160,7 @@ END_TEST
 
 /* ---- the example, as users run it --------------------------------------------------------------- */
 
-/* On standard error are warnings of the address sanitizer, which does not know fibers. */
+/* Checks the status only: standard error may have warnings of the address sanitizer about fibers. */
 static void succeeds(const char *args)
 {
     int status = ckc(args);
@@ -171,8 +171,8 @@ static void succeeds(const char *args)
 
 static void train(const char *more) { succeeds(format("%s --device cuda --steps 3 %s", mlp, more)); }
 
-/* The schedule that was written gives the same weights again, in another order of streams; so does
- * another process. */
+/* Training gives the same weights in another order of streams, from the schedule that was written, in another
+ * process and from a checkpoint. */
 START_TEST(example_trains)
 {
     succeeds(mlp); /* the GPU chooses itself */
@@ -197,7 +197,7 @@ START_TEST(example_trains)
 }
 END_TEST
 
-/* Seven batches of eight rows. */
+/* Writes data for seven batches of eight rows. */
 static void write_batches(const char *path)
 {
     enum { ROWS = 56, COLUMNS = 16, CLASSES = 10 };
@@ -215,7 +215,7 @@ static void write_batches(const char *path)
     ck_assert_msg(npz_write(path, 2, v, &d), "%s", d.msg);
 }
 
-/* Inputs are prepared while the GPU runs, and losses read behind: every step has its own. */
+/* Every step has its own loss, though inputs are prepared while the GPU runs and losses are read later. */
 START_TEST(batches_follow_each_other)
 {
     enum { STEPS = 9 };
@@ -249,7 +249,7 @@ static double last_validation(void)
     return loss;
 }
 
-/* A second step on the GPU, between those of training. */
+/* Validation, a second step on the GPU between those of training, does not change the trained weights. */
 START_TEST(validation_beside_training)
 {
     write_batches("rows.npz");
@@ -274,8 +274,8 @@ static int count_lines(const char *file, const char *pattern)
     return n;
 }
 
-/* A plan has the algorithm of every product; a library of another version has others: a run refuses, or
- * takes those and says so. */
+/* A plan pins the algorithm of every product.  With a library of another version, which has others, a run is
+ * refused, or with --rechoose takes those and says so. */
 START_TEST(algorithms_are_pinned)
 {
     static const char run[] = "run m.ckc/step.ckp --steps 3 --quiet";
@@ -284,7 +284,7 @@ START_TEST(algorithms_are_pinned)
     unsetenv("FAKE_CUBLASLT_SLOW");
     ck_assert_int_eq(count_lines("m.ckc/step.ckp", " choice=cublaslt:130000.80.4:"), 8);
     ck_assert_int_eq(count_lines("m.ckc/step.ckp", " choice=cublaslt:[^ ]*+[1-9]"), 8); /* in two parts */
-    setenv("FAKE_CUBLASLT_MORE", "0123", 1); /* as real ones do */
+    setenv("FAKE_CUBLASLT_MORE", "0123", 1); /* they ask for more workspace than announced, as real ones do */
     train("--cache more");
     succeeds(run);
     unsetenv("FAKE_CUBLASLT_MORE");
@@ -301,7 +301,7 @@ START_TEST(algorithms_are_pinned)
 }
 END_TEST
 
-/* Algorithms are timed once: the next plan has the same, also where the library would name others. */
+/* Algorithms are timed once: the next plan has the same ones, even if the library would now name others. */
 START_TEST(the_fastest_is_taken)
 {
     setenv("FAKE_CUBLASLT_SLOW", "0", 1);
@@ -325,7 +325,7 @@ START_TEST(the_fastest_is_taken)
 }
 END_TEST
 
-/* A library without algorithms for them is not asked: products have no epilogues then. */
+/* Products have no epilogues if the library has no algorithms for them. */
 START_TEST(without_epilogues)
 {
     train("");
@@ -338,7 +338,7 @@ START_TEST(without_epilogues)
 }
 END_TEST
 
-/* Attention in warpgroups is a choice of the plan, recomputations included; a GPU without them refuses it. */
+/* A plan pins attention with warpgroup products, also if recomputed; a GPU without them refuses the plan. */
 START_TEST(warpgroups_are_pinned)
 {
     const char *args = CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=1 --bind seq=40 --quiet "
@@ -357,7 +357,7 @@ START_TEST(warpgroups_are_pinned)
 }
 END_TEST
 
-/* Products are text then, and what says so is the device's name; a plan with products needs it. */
+/* Without cuBLASLt products are generated kernels, and the device's name says so; plans made with it fail. */
 START_TEST(without_cublaslt)
 {
     train("--save a.safetensors");
@@ -375,10 +375,10 @@ START_TEST(without_cublaslt)
 }
 END_TEST
 
-/* NVIDIA's own compiler takes text and options; what it makes is for a GPU, which the fake driver is not. */
+/* NVIDIA's own compiler accepts ckc's text and options; the fake driver cannot load its machine code. */
 START_TEST(nvrtc_makes_machine_code)
 {
-    enum { MACHINE = 18, CUDA = 190 }; /* in the header of an object */
+    enum { MACHINE = 18, CUDA = 190 }; /* offset and value of e_machine in an ELF header */
     if (access("/usr/local/cuda/lib64/libnvrtc.so.13", R_OK) != 0) {
         skipped("NVRTC is not there");
         return;
@@ -401,10 +401,10 @@ END_TEST
 
 /* ---- networks ----------------------------------------------------------------------------------- */
 
-/* In mobilenet two rows through 52 batch norms and ReLUs are what sums in f32 in another order change more:
- * there the processor's own elements are 8.7e-5 off from those in f64, the fake's 3.7e-5 (of all together
- * 4.2e-6, both); with other data, where a ReLU6 may change sides, either is off by up to 1e-2.  The last
- * network once more in 16 bits, where what is added to products has other bits in place. */
+/* Mobilenet's tolerance is larger: 52 batch norms of two rows, with ReLUs, amplify another order of sums in
+ * f32.  Compared with f64, elements of the processor's gradients are off by up to 8.7e-5, the fake GPU's by
+ * 3.7e-5 (4.2e-6 in norm, both), and by up to 1e-2 with other data, where a ReLU6 may change sides.  The
+ * last network also runs in both types of 16 bits, where adding to a product in place gives other bits. */
 START_TEST(networks_give_the_same_bits)
 {
     const Network *m = &networks[_i < NETWORKS ? _i : NETWORKS - 1];
@@ -416,7 +416,7 @@ START_TEST(networks_give_the_same_bits)
     }
     if (!network_path(m, path))
         return;
-    unsetenv("CKC_LONG"); /* which makes batches larger: chaos, where gradients are compared */
+    unsetenv("CKC_LONG"); /* it makes batches larger, and gradients too chaotic to compare */
     network_options(&s, m, 0);
     s.opt.precision = _i < NETWORKS ? PRECISION_F32 : _i == NETWORKS ? PRECISION_BF16 : PRECISION_FP16;
     check_on_cuda(path, &s.opt, m->shared ? NULL : &network_init, NULL,
@@ -424,7 +424,7 @@ START_TEST(networks_give_the_same_bits)
 }
 END_TEST
 
-/* Factors are rounded to 10 bits of fraction: near f32, and not f32. */
+/* TF32 products round factors to 10 bits of fraction: outputs are near those of f32, but not within 1e-5. */
 START_TEST(tf32_products)
 {
     TestStep s[2];
@@ -458,8 +458,8 @@ START_TEST(tf32_products)
 }
 END_TEST
 
-/* Weight gradients in blocks of rows with their updates, or of terms that are added up: their products have
- * algorithms of their own, and share the workspace behind the loop's. */
+/* Weight gradients computed in blocks of rows with their updates, or in blocks of terms, give the processor's
+ * losses; their products have their own algorithms and share a workspace after the loop's. */
 START_TEST(products_in_blocks)
 {
     enum { STEPS = 3 };
@@ -489,8 +489,8 @@ START_TEST(products_in_blocks)
 }
 END_TEST
 
-/* Both GELUs are their products' epilogues, whose operands and results lie as the library wants them;
- * gradients are those of this processor, which rounds a product before it multiplies it. */
+/* GELU and its gradient are epilogues of products, whose operands lie as the library requires; gradients
+ * agree with this processor's, which rounds a product before it multiplies it. */
 START_TEST(activations_are_epilogues)
 {
     static const char text[] =
@@ -532,7 +532,7 @@ START_TEST(activations_are_epilogues)
 }
 END_TEST
 
-/* One weight, which its thread updates in place: what the others of the block read is not that weight. */
+/* A scalar weight that one thread updates in place is not read by other threads of its block meanwhile. */
 START_TEST(one_weight)
 {
     static const char one[] = "graph {\n  input %x: f32[4]\n  param %w: f32[]\n  %y: f32[4] = mul %x, %w\n"
@@ -562,7 +562,7 @@ static bool plan_wide(TestStep *s, int64_t arena)
     return step_compile_text(s, wide, &(Init){INIT_NORMAL, 0.1});
 }
 
-/* The optimizer's states go to the host's memory where nothing else fits, and are read from there. */
+/* At the least budget optimizer states lie in the host's memory, and bits stay the same in three orders. */
 START_TEST(states_in_host_memory)
 {
     TestStep s;
@@ -573,7 +573,7 @@ START_TEST(states_in_host_memory)
     uint64_t digest = step_digest(&s);
     int64_t keep = s.info.plan.arena_bytes;
     step_free(&s);
-    ck_assert(!plan_wide(&s, 1)); /* one byte: what is the least? */
+    ck_assert(!plan_wide(&s, 1)); /* the refusal names the least budget */
     int64_t least = s.info.plan.min_feasible_bytes;
     step_free(&s);
     if (getenv("CKC_GPU") && least >= keep - 2 * 192 * 192 * 4) {
@@ -596,6 +596,7 @@ START_TEST(states_in_host_memory)
 }
 END_TEST
 
+/* The exit status of a run whose i-th wait between streams is left out. */
 static int run_without_wait(int i)
 {
     return shell(format("FAKE_CUDA_DROP=%d '%s' run p/step.ckp --quiet --steps 3 >out 2>err", i, ckc_binary));
@@ -611,8 +612,8 @@ static int number_in(const char *file, const char *after)
     return n;
 }
 
-/* Each wait of a stream for another left out in turn: of a step that is enqueued, then of one that is
- * captured. The first and the last of each are those for whole streams, which others may imply. */
+/* Leaving out a wait of a stream for another is noticed, in a step that is enqueued and in one that is
+ * captured.  The first and last two of each are not tried: they are for whole streams, and may be implied. */
 START_TEST(missing_waits_are_seen)
 {
     enum { WHOLE = 2, MANY = 1000 };
@@ -640,7 +641,7 @@ START_TEST(missing_waits_are_seen)
 }
 END_TEST
 
-/* What a plan pins and says; races are looked for in all other tests. */
+/* Fixture for tests of what a plan pins and says; only the other tests look for races between streams. */
 static void use_fast_cuda(void)
 {
     use_cuda();
