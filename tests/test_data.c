@@ -1,8 +1,9 @@
-/* test_data.c -- data files read and written, hostile ones refused; initial values; safetensors. */
+/* test_data.c -- data files (npz, npy, TensorProto, text, safetensors) are read and written, hostile ones
+ * refused; what data an input takes; initial values and random inputs. */
 #include "tests.h"
 
 #include <Random123/philox.h>
-#undef philox4x32 /* a macro; ours is a function */
+#undef philox4x32 /* Random123's macro; in ir/philox.h it is a function */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "runtime/runtime.h"
 #include "runtime/weights.h"
 
-/* Open and decode everything; false with a one-line message. */
+/* Opens a data file and decodes all of it; false: *d has a message of one line. */
 static bool reads(const char *path, Diag *d)
 {
     *d = (Diag){0};
@@ -101,7 +102,8 @@ START_TEST(npz_failed_write_leaves_nothing)
 }
 END_TEST
 
-/* Every prefix of a file, and many copies with damaged bytes: no crash, one line each. */
+/* Reads prefixes of the file, which must all be refused, and copies with three damaged bytes, which may be
+ * read or refused; reads() checks that each error is one line. */
 static void hostile(const char *path)
 {
     FileMap m;
@@ -149,7 +151,7 @@ static size_t put(uint8_t *p, uint64_t v, size_t bytes)
     return bytes;
 }
 
-/* A zip with one deflated entry x.npy, 32-bit records; claimed size as given. */
+/* Writes a zip with 32-bit records and one deflated entry, x.npy.  claimed: the uncompressed size in them. */
 static void write_deflated(const char *path, const uint8_t *npy, size_t size, uint64_t claimed)
 {
     uint8_t z[1024], out[2048];
@@ -184,7 +186,7 @@ static void write_deflated(const char *path, const uint8_t *npy, size_t size, ui
     write_bytes(path, out, n);
 }
 
-/* An .npy of version 1 around a header text and data. */
+/* Makes an .npy of version 1 from a header's text and data; returns its size in bytes. */
 static size_t make_npy(uint8_t *out, const char *text, const void *data, size_t size)
 {
     size_t n = strlen(text);
@@ -228,7 +230,7 @@ static void expect_npy(const char *text, const void *data, size_t size, const Ty
     Type shape;
     Tensor part = {type_make(dtype_is_float(type->dt) ? DT_F64 : DT_I64, 1, (int64_t[]){6}), room};
     ck_assert(f && data_shape(f, 0, &shape, &d) && type_equal(&shape, type));
-    for (int64_t i = 0; i < type_count(type); i++) { /* one by one, in other places */
+    for (int64_t i = 0; i < type_count(type); i++) { /* one element at a time, in reverse order */
         data_copy(f, 0, i, 1, &part, 5 - i);
         ck_assert_double_eq(tensor_f(&part, 5 - i), want[i]);
     }
@@ -310,7 +312,7 @@ static void expect_pb(const char *bytes, size_t size, const char *name, const Ty
 
 START_TEST(tensorproto)
 {
-    /* dims 2 (single, packed), type, name "x", elements raw / packed / one by one */
+    /* The fields: two as dims, single or packed; type; name "x"; elements raw, packed or one by one. */
     static const char raw[] = "\x08\x02\x10\x01\x42\x01x\x4a\x08\0\0\x80\x3f\0\0\0\x40";
     static const char ints[] = "\x0a\x01\x02\x10\x07\x3a\x03\x96\x01\x05";
     static const char floats[] = "\x08\x02\x10\x01\x25\0\0\x80\x3f\x25\0\0\0\x40";
@@ -319,7 +321,7 @@ START_TEST(tensorproto)
     expect_pb(floats, sizeof floats - 1, "a", &t, (double[]){1, 2});
     t.dt = DT_I64;
     expect_pb(ints, sizeof ints - 1, "a", &t, (double[]){150, 5});
-    /* int4[3], raw and one by one; uint4 */
+    /* Three elements of int4, in raw_data and in int32_data; three of uint4. */
     static const char packed[] = "\x08\x03\x10\x16\x4a\x02\x71\x08";
     static const char fields[] = "\x08\x03\x10\x16\x2a\x02\x71\x08";
     static const char whole[] = "\x08\x03\x10\x15\x4a\x02\x71\x08";
@@ -385,7 +387,7 @@ START_TEST(columns_have_ranges_of_their_own)
         "}\n";
     static const struct {
         int64_t idx[8];
-        const char *want; /* empty: it is taken */
+        const char *want; /* the error; empty: the data is accepted */
     } cases[] = {
         {{2, 8, -3, -9, 0, 3, 1, 4}, ""},
         {{2, 8, 0, 0, 0, 3, 3, 4}, "idx: element 6 is 3, outside [-3, 3)"},
@@ -502,7 +504,7 @@ START_TEST(random_inputs)
         sum += either[i];
     }
     ck_assert(sum > 16 && sum < 48);
-    float all[9], part[4]; /* a later part of the same */
+    float all[9], part[4]; /* a part equals the same elements of the whole */
     Tensor whole = {type_make(DT_F32, 1, (int64_t[]){9}), all};
     Tensor later = {type_make(DT_F32, 1, (int64_t[]){4}), part};
     random_fill(&whole, "x", 0, 3, 0);
@@ -549,7 +551,7 @@ START_TEST(safetensors_bytes)
 }
 END_TEST
 
-/* JSON is UTF-8, names in a model may be anything. */
+/* Names that are not UTF-8 are escaped in the header, since JSON is UTF-8. */
 START_TEST(safetensors_names)
 {
     float x[1] = {1};
@@ -564,7 +566,7 @@ START_TEST(safetensors_names)
 }
 END_TEST
 
-/* What is written is read, with what is said about it. */
+/* A safetensors file is read back with all its arrays and its metadata. */
 START_TEST(safetensors_round_trip)
 {
     NamedTensor v[NARRAYS];

@@ -1,4 +1,5 @@
-/* test_device.c -- devices that are not there: their text, the roofline, plans for them. */
+/* test_device.c -- descriptions of devices: their text, the times and limits that plans take from them, the
+ * kernel choices of the devices that are here, and commands with --device. */
 #include "tests.h"
 #include "command.h"
 #include "ir/program.h"
@@ -8,7 +9,8 @@
 
 #define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=8 "
 
-/* Round numbers: half of 2 bytes and of 4 or 8 operations per ns. */
+/* Rates in round numbers: with both efficiencies at 50 %, memory has 1 byte per ns, and products have 2 (f32)
+ * or 4 (bf16) operations per ns. */
 #define LINES                                                                              \
     "memory 1 GiB # in all\n"                                                              \
     "reserved 1 MB\n"                                                                      \
@@ -94,16 +96,16 @@ START_TEST(good_text)
     ck_assert_double_eq(info.flops[UNIT_MATRIX][DT_BF16], 8);
     ck_assert_double_eq(info.flops[UNIT_MATRIX][DT_F16], 0);
     ck_assert_double_eq(info.launch_ns, 100);
-    /* what the text leaves open */
+    /* defaults of what the text does not give */
     ck_assert_int_eq(info.update_bytes, 1 << 20);
     ck_assert_int_eq(info.factor_bytes, 1 << 20);
     ck_assert_int_eq(info.head_bytes, 1 << 20);
-    ck_assert_int_eq(info.head_rows, 256); /* 40 */
+    ck_assert_int_eq(info.head_rows, 256); /* 20 rows for each operation per byte are 80, rounded up */
     arena_free(&a);
 }
 END_TEST
 
-/* Those that ckc knows can be read and are called as their files. */
+/* Every device that ckc knows can be read and has the name of its file. */
 START_TEST(known)
 {
     Arena a = {0};
@@ -116,7 +118,7 @@ START_TEST(known)
         ck_assert_int_gt(info.head_rows, 256);
     }
     ck_assert_int_ge(n, 5);
-    /* sizes of the CPU decide bits */
+    /* The CPU's thresholds decide which bits it computes, so they must not change. */
     ck_assert_int_eq(device_cpu.head_bytes, 32 << 20);
     ck_assert_int_eq(device_cpu.head_rows, 256);
     ck_assert_int_eq(device_cpu.update_bytes, 4 << 20);
@@ -127,7 +129,8 @@ END_TEST
 
 /* ---- plans ------------------------------------------------------------------------- */
 
-/* By hand: products as fast as their types allow, and what memory bounds. */
+/* A graph and the times of its steps as computed by hand: products run at the rates of their types, pointwise
+ * operators at that of the memory. */
 static const char text[] = "graph {\n"
                            "  input %x: f32[64,64]\n"
                            "  param %w: f32[64,64]\n"
@@ -199,7 +202,7 @@ START_TEST(roofline)
 }
 END_TEST
 
-/* 64 MB to the host and back take what the link takes, not what the device's own memory would. */
+/* Copying 64 MB to the host or back takes the time of the link, not that of the device's own memory. */
 START_TEST(host_link)
 {
     static const char graph[] = "graph {\n  input %x: f32[16000000]\n"
@@ -219,8 +222,9 @@ START_TEST(host_link)
 }
 END_TEST
 
-/* What columns are normalized over is read for the mean and the variance, and to be normalized; for both
- * sums of its gradient, and once more.  Sums of rows lie in registers, and small values in the cache. */
+/* The predicted time of a batch norm has two reads of its input, for the statistics and for the result; that
+ * of its gradient two reads of both inputs.  Rows of a layer norm stay in registers, and small values in the
+ * cache: they are read once. */
 START_TEST(columns_are_read_again)
 {
     static const char graph[] =
@@ -252,7 +256,7 @@ static void parse(const char *s, Toy *t)
     ck_assert_msg(plan_parse(&t->info.plan, s, &t->diag), "%s", t->diag.msg);
 }
 
-/* The device is in the schedule; one that was written before is for this machine. */
+/* A schedule names its device; a schedule without such a line is for this machine. */
 START_TEST(schedule)
 {
     Toy t = {0}, again = {0}, old = {0};
@@ -279,7 +283,7 @@ START_TEST(schedule)
 }
 END_TEST
 
-/* Bytes a value is further than the plan has it: what both verifiers say. */
+/* Checks what both verifiers say if v lies `by` bytes behind its place in the plan; then moves it back. */
 static void misplace(Plan *p, Val v, int64_t by, const char *plan_says, const char *program_says)
 {
     Arena a = {0};
@@ -294,7 +298,7 @@ static void misplace(Plan *p, Val v, int64_t by, const char *plan_says, const ch
     arena_free(&a);
 }
 
-/* Every place is where the device wants it; the schedule knows. */
+/* All offsets of a plan are multiples of the device's alignment, which is in the schedule and verified. */
 START_TEST(alignment)
 {
     Toy t = {0}, again = {0};
@@ -319,7 +323,7 @@ START_TEST(alignment)
 }
 END_TEST
 
-/* What is more than the device has, or less than a plan can do with. */
+/* A step that exceeds the device's memory is refused; the message says if a smaller budget would help. */
 START_TEST(memory)
 {
     Toy t = {0};
@@ -337,8 +341,8 @@ START_TEST(memory)
 }
 END_TEST
 
-/* What a device says of commands: each way has less workspace than the one before, so that the last of
- * those with the same bits has the least. */
+/* Checks the kernel choices that a device has for the commands: each has less workspace than the one before,
+ * so that the last of those with the same bits has the least. */
 static void check_choices(const DeviceOps *ops, const Command *c, uint32_t n, Arena *a)
 {
     Diag d = {0};
@@ -353,7 +357,7 @@ static void check_choices(const DeviceOps *ops, const Command *c, uint32_t n, Ar
         ck_assert_int_ge(cost[s].n, cost[s].same);
         for (int i = 1; i < cost[s].n; i++)
             ck_assert_int_lt(cost[s].c[i].scratch, cost[s].c[i - 1].scratch);
-        ck_assert_int_lt(cost[s].c[cost[s].n - 1].scratch, 64 << 10); /* less is not worth another way */
+        ck_assert_int_lt(cost[s].c[cost[s].n - 1].scratch, 64 << 10); /* saving less is not worth a choice */
         ck_assert(!cost[s].measured);
     }
     if (ops->profile_close)
@@ -464,7 +468,8 @@ static double first_loss(void)
     return loss;
 }
 
-/* Another device that is here: the same options, but for the table that is asked. */
+/* The device "fake", which is part of every ckc, trains with the same options to the CPU's loss, and its
+ * schedule runs again to the same one. */
 START_TEST(fake)
 {
     ckc_accepts(MLP "--device cpu --budget 100% --json -o a");
@@ -478,7 +483,7 @@ START_TEST(fake)
 }
 END_TEST
 
-/* What driver and libraries take is part of a budget: the arena has the rest. */
+/* A budget includes the memory that driver and libraries take; the arena has the rest. */
 START_TEST(budget_holds_what_is_reserved)
 {
     enum { RESERVED = 1000000 };
@@ -505,8 +510,7 @@ START_TEST(budget_holds_what_is_reserved)
 }
 END_TEST
 
-/* Nothing of the machine is asked for: a plan for another device needs no compiler and no
- * cache. */
+/* A plan for another device needs nothing of this machine: no compiler and no cache. */
 START_TEST(asks_nobody)
 {
     setenv("XDG_CACHE_HOME", folder_path(), 1);
@@ -538,7 +542,8 @@ START_TEST(listing)
 }
 END_TEST
 
-/* Attention of a plan and of its program multiplies in warpgroups where a GPU has them, in 16 bits. */
+/* In 16 bits all attention of a plan, and of the program emitted from it, uses warpgroup products if the GPU
+ * has them. */
 START_TEST(warpgroups)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* test_docs.c -- what README.md, docs/ and the walk-throughs of examples/ say of links, commands, options,
- * files and report.json is so. */
+/* test_docs.c -- what README.md, docs/ and the walk-throughs of examples/ say is true: links, commands,
+ * options, files, keys of report.json, and printed output. */
 #include "tests.h"
 #include "cli/cli.h"
 #include "command.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every file that people read; what is wrong in them is the failure's text. */
+/* No document has a fault; the failure's text lists all that are found. */
 START_TEST(documents)
 {
     static const char *const pattern[] = {"README.md", "docs/*.md", "examples/*/README.md"};
@@ -34,9 +34,9 @@ START_TEST(documents)
 }
 END_TEST
 
-/* Each is found, by its line, and nothing else is. */
+/* Texts with one fault or none; a fault is found and reported with its line, and nothing else is. */
 static const struct {
-    const char *text, *says; /* NULL: nothing is wrong */
+    const char *text, *says; /* says: the report; NULL: the text has no fault */
 } planted[] = {
     {"# A `b`: c_d, e-f\n\n[x](#a-b-c_d-e-f), [y](docs/y.md#two-words)\n", NULL},
     {"one\n[x](docs/none.md)\n", "README.md:2: link to docs/none.md: there is no docs/none.md"},
@@ -90,7 +90,7 @@ START_TEST(faults_are_found)
 }
 END_TEST
 
-/* What people read first fits, and begins with what they can run. */
+/* README.md has at most 120 lines, and shows how to run the quick start and the tests. */
 START_TEST(front_page)
 {
     char *text = read_text(CKC_SOURCE_DIR "/README.md");
@@ -108,7 +108,7 @@ START_TEST(guide_has_every_command)
 {
     char *text = read_text(CKC_SOURCE_DIR "/docs/guide.md");
     for (const Subcommand *c = commands; c->name; c++)
-        if (strcmp(c->name, "train") != 0) /* it needs no name */
+        if (strcmp(c->name, "train") != 0) /* ckc without a command is ckc train */
             ck_assert_msg(strstr(text, format("`ckc %s ", c->name)) ||
                               strstr(text, format("`ckc %s`", c->name)),
                           "%s", c->name);
@@ -116,7 +116,7 @@ START_TEST(guide_has_every_command)
 }
 END_TEST
 
-/* The section's tables have a row for each key, and for no other. */
+/* The section on report.json in docs/formats.md has all keys of a report, and its tables have no others. */
 START_TEST(report_keys)
 {
     ckc_accepts(CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=4 --profile -o m.ckc");
@@ -143,7 +143,7 @@ START_TEST(report_keys)
 }
 END_TEST
 
-/* The hand trace as it is printed now. */
+/* Two documents show the rows that ckc compare prints for the trace of four layers as it prints them now. */
 START_TEST(output_is_current)
 {
     ckc_accepts("compare " CKC_SOURCE_DIR "/examples/trace4/trace4.dag --policy keep-all --policy every-1 "
@@ -167,9 +167,9 @@ START_TEST(output_is_current)
 }
 END_TEST
 
-/* ---- plans for devices that are named -------------------------------------------------------------- */
+/* ---- output of plans for named devices ------------------------------------------------------------- */
 
-/* A command of several lines as one, from behind its "$ ": its end is where its output begins. */
+/* Joins the lines of a command, which begins behind its "$ "; *output: where its output begins. */
 static char *join_command(char *line, char **output)
 {
     char *end = line;
@@ -181,7 +181,8 @@ static char *join_command(char *line, char **output)
     return line;
 }
 
-/* Without a line's second percentage: a lower bound's, which is another one without GLPK. */
+/* A copy of the text without each line's second percentage, which belongs to a lower bound and differs
+ * without GLPK; the caller frees it. */
 static char *without_bounds(const char *text)
 {
     char *out = calloc(1, strlen(text) + 3), *end = out;
@@ -196,7 +197,7 @@ static char *without_bounds(const char *text)
     return out;
 }
 
-/* The indented lines below a command are lines that it prints, in that order. */
+/* Runs the command, and checks that it prints the indented lines below it in that order. */
 static void check_output(const char *path, const char *command, const char *below)
 {
     char printed[1 << 16] = "\n";
