@@ -298,7 +298,7 @@ START_TEST(weights_are_read)
     Tensor t;
     float bias[10];
     ckc_session *s = plan("");
-    OK(ckc_read(s, "8.bias", bias, sizeof bias, &e_)); /* before the first step */
+    OK(ckc_read(s, "8.bias", bias, sizeof bias, &e_)); /* works before the first step */
     OK(ckc_train(s, 2, data, 2, NULL, &e_));
     OK(ckc_read(s, "8.bias", bias, sizeof bias, &e_));
     OK(ckc_save(s, "a.safetensors", &e_));

@@ -414,7 +414,7 @@ START_TEST(model_and_data)
                            "sed 's|model .* |model \"../other.onnx\" |' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
     refused("--save out.onnx", "other.onnx: is not the file");
     refused("--allow-path . --save out.onnx", "other.onnx: is not the file");
-    refused("", "allow-path"); /* the weights are in a file that is no longer the named model */
+    refused("", "allow-path"); /* the weights are in a file that is not the named model */
     ck_assert_int_eq(shell("sed 's|^plan 4 {|&\\n  data \"../secret\"|' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
     refused("", "--data");
     refused("--data missing.npz", "missing.npz");

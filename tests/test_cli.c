@@ -170,7 +170,7 @@ START_TEST(external_data)
 {
     write_external("Mul", "the node", "gone.bin");
     ckc_refuses("m.onnx --loss mse", 1, "gone.bin");
-    ckc_accepts("m.onnx --loss mse --steps 0 -o p"); /* sizes are enough for a plan */
+    ckc_accepts("m.onnx --loss mse --steps 0 -o p"); /* a plan needs only the sizes */
     ck_assert_int_eq(shell("grep -q \"^note .* w: its values should lie in 'gone.bin'\" out"), 0);
     ckc_refuses("run p/step.ckp", 1, "parameter w has no value");
     ck_assert_int_eq(shell("rm -r p"), 0);
@@ -192,7 +192,7 @@ START_TEST(external_data_is_hashed)
     ckc_refuses("run deep/step.ckp", 1, "w.bin: is not the file");
     write_external("Mul", "the node", "m.onnx.data");
     write_bytes("m.onnx.data", (float[4]){0}, 16);
-    ckc_accepts("m.onnx --loss mse --quiet -o deep --save m.onnx"); /* to another data file */
+    ckc_accepts("m.onnx --loss mse --quiet -o deep --save m.onnx"); /* the data file gets another name */
     ckc_refuses("run deep/step.ckp", 1, "deep/../m.onnx.data: No such file");
 }
 END_TEST
@@ -338,7 +338,7 @@ START_TEST(report)
     json_object_foreach(kinds, name, kind)
         sum += json_integer_value(kind);
     ck_assert_msg(held <= sum && held > sum * 9 / 10, "%lld bytes by layer, %lld by kind",
-                  (long long)held, (long long)sum); /* without what alignment adds */
+                  (long long)held, (long long)sum); /* held does not include what alignment adds */
     ck_assert_uint_eq(json_array_size(json_object_get(j, "losses")), 3);
     ck_assert_uint_eq(json_array_size(json_object_get(j, "trainable")), 10);
     ck_assert_int_eq(json_integer_value(json_object_get(j, "arena_bytes")),
@@ -577,7 +577,7 @@ START_TEST(inference)
         ckc_accepts("eval m.onnx" GOLDEN);
         ckc_refuses("eval m.onnx --training" GOLDEN, 1, "elements differ");
         ckc_accepts("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --save s.onnx");
-        ckc_accepts("eval s.onnx --training" GOLDEN); /* was saved in inference form */
+        ckc_accepts("eval s.onnx --training" GOLDEN); /* it is saved in inference form */
         ckc_accepts(
             "m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --training --save t.onnx");
         ckc_refuses("eval t.onnx --training" GOLDEN, 1, "elements differ");

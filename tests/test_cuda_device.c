@@ -175,7 +175,7 @@ static void train(const char *more) { succeeds(format("%s --device cuda --steps 
  * process and from a checkpoint. */
 START_TEST(example_trains)
 {
-    succeeds(mlp); /* the GPU chooses itself */
+    succeeds(mlp); /* the GPU is the default device */
     ck_assert_int_eq(shell("grep -q '^  device \"cuda\"' m.ckc/step.ckp"), 0);
     succeeds(format("%s --host-memory 1GB", mlp));
     succeeds(format("%s --device cpu", mlp));
@@ -283,7 +283,7 @@ START_TEST(algorithms_are_pinned)
     train("--cache pinned --save a.safetensors");
     unsetenv("FAKE_CUBLASLT_SLOW");
     ck_assert_int_eq(count_lines("m.ckc/step.ckp", " choice=cublaslt:130000.80.4:"), 8);
-    ck_assert_int_eq(count_lines("m.ckc/step.ckp", " choice=cublaslt:[^ ]*+[1-9]"), 8); /* in two parts */
+    ck_assert_int_eq(count_lines("m.ckc/step.ckp", " choice=cublaslt:[^ ]*+[1-9]"), 8); /* with workspace */
     setenv("FAKE_CUBLASLT_MORE", "0123", 1); /* they ask for more workspace than announced, as real ones do */
     train("--cache more");
     succeeds(run);

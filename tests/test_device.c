@@ -235,7 +235,7 @@ START_TEST(columns_are_read_again)
         "  %l: f32[1000000,64], %g: f32[1000000,1], %h: f32[1000000,1] = layer_norm %d, %s, %b {axis=1}\n"
         "  %w: f32[10000,64], %i: f32[64], %j: f32[64], %k: f32[64] = batch_norm %z, %s, %b {axis=1}\n"
         "  output %l\n  output %w\n}\n";
-    static const int64_t values[] = {3, 5, 2}; /* of 256 MB, read and written */
+    static const int64_t values[] = {3, 5, 2}; /* of 256 MB that each step reads and writes */
     Toy t = {0};
     ck_assert_msg(device_find(&t.device, "h200", &t.arena, &t.diag), "%s", t.diag.msg);
     ck_assert_msg(plan_graph(&t, graph), "%s", t.diag.msg);

@@ -143,7 +143,7 @@ START_TEST(report_keys)
 }
 END_TEST
 
-/* Two documents show the rows that ckc compare prints for the trace of four layers as it prints them now. */
+/* Two documents show the rows that ckc compare prints for the trace of four layers. */
 START_TEST(output_is_current)
 {
     ckc_accepts("compare " CKC_SOURCE_DIR "/examples/trace4/trace4.dag --policy keep-all --policy every-1 "

@@ -1,5 +1,5 @@
-/* test_emit_onnx.c -- --emit onnx without Python: what was written is read by our own importer and evaluated
- * by the reference, every operator on random operands, and whole steps. */
+/* test_emit_onnx.c -- --emit onnx without Python: the models that it writes, of every operator on random
+ * operands and of whole steps, are read by ckc's importer and give the results of ckc. */
 #include "tests.h"
 #include "codegen/codegen.h"
 #include "command.h"
@@ -30,7 +30,7 @@ static void emitted_open(Emitted *e, const char *path)
     e->data = NEW(&e->arena, void *, e->g.nvals);
 }
 
-/* By the name of an input; one that nothing reads is not there. */
+/* Sets the input of that name; an input that nothing reads may be missing. */
 static void emitted_feed(Emitted *e, const char *name, const Tensor *t)
 {
     for (uint32_t v = 1; v < e->g.nvals; v++)
@@ -66,12 +66,12 @@ static bool sample_value(void *user, Val v, Tensor *t, Diag *d)
     const void *data = s->g.vals[v.i].data;
     for (int i = 0; i < s->nin && !data; i++)
         data = s->in[i].i == v.i ? s->data[i].data : NULL;
-    if (data) /* else it is an operand that was left out in the end */
+    if (data) /* NULL: an operand that the sampler left out in the end */
         memcpy(t->data, data, (size_t)type_bytes(&t->type));
     return true;
 }
 
-/* false: it has no translation, which the message says. */
+/* Writes the sample as an ONNX model; false: it has no translation, and s->diag says why. */
 static bool sample_emit(Sample *s, const char *path)
 {
     NewFile model, data;
@@ -126,7 +126,7 @@ static void check_sample(Sample *s, int trial)
     emitted_close(&e);
 }
 
-/* Nothing to compute: such operators are refused, where they need more than their name. */
+/* Whether the sample has a value without elements: many operators are refused then. */
 static bool has_empty(const Sample *s)
 {
     bool empty = false;
@@ -149,7 +149,7 @@ START_TEST(operators_are_standard_ones)
 }
 END_TEST
 
-/* What was f32 is compared as f32, in f64, too. */
+/* The maximum of f32 numbers that are widened to f64 has a translation. */
 START_TEST(numbers_are_compared_as_in_memory)
 {
     static float x[] = {1, 4, 2, 3};
@@ -171,8 +171,7 @@ START_TEST(numbers_are_compared_as_in_memory)
 }
 END_TEST
 
-/* ---- whole steps ------------------------------------------------------------------------------------------
- */
+/* ---- whole steps -------------------------------------------------------------------------------------- */
 
 #define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=4 --device cpu --lr 0.05 --data d.npz "
 
@@ -187,7 +186,7 @@ static void write_data(void)
     ck_assert(npz_write("d.npz", 2, v, &(Diag){.failed = false}));
 }
 
-/* One step of g/step.onnx has the loss and the weights that ckc had. */
+/* Checks that one step of g/step.onnx gives the loss of ckc's report and the weights that ckc saved. */
 static void check_step(void)
 {
     Emitted e;

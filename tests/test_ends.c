@@ -1,5 +1,5 @@
-/* test_ends.c -- how the command ends when something ends it: signals, full disks, losses that are not
- * finite.  What was there before stays good. */
+/* test_ends.c -- how the command ends on signals, on full disks and when a loss is not finite.  Files that
+ * were there before stay good. */
 #include "tests.h"
 #include "cli/cli.h"
 #include "command.h"
@@ -78,7 +78,7 @@ START_TEST(interrupted_run)
 }
 END_TEST
 
-/* Neither the one that runs nor one at the end. */
+/* A signal ends a run without waiting for the validation that runs, and without another at the end. */
 START_TEST(a_signal_waits_for_no_validation)
 {
     enum { N = 400000 };
@@ -108,7 +108,7 @@ START_TEST(a_signal_after_the_last_step_cuts_nothing_short)
 }
 END_TEST
 
-/* Both signals are there when it goes on. */
+/* Two signals, both pending when the process continues, end it at once without any file. */
 START_TEST(interrupted_twice)
 {
     pid_t pid = ckc_start("", MLP "-o p --steps 100000000 --save w.safetensors");
@@ -124,7 +124,8 @@ START_TEST(interrupted_twice)
 }
 END_TEST
 
-/* Of a model whose best plan is never proven to be that, whatever its kernels were measured to take. */
+/* A signal ends planning.  The model's best plan is never proven to be the best, whatever times its kernels
+ * take, so that the search would not end by itself. */
 START_TEST(interrupted_planning)
 {
     pid_t pid = ckc_start("", "'" CKC_SOURCE_DIR "/examples/decoder/model.onnx' --bind batch=2,seq=32 "
@@ -139,7 +140,7 @@ END_TEST
 
 /* ---- what cannot be written ------------------------------------------------------------------------ */
 
-/* Before planning, which would not end. */
+/* Paths that cannot be written are refused before planning, which here would not end. */
 START_TEST(paths_are_tried)
 {
     ckc_fails("", MLP ENDLESS "-o /proc/p", 1, "/proc/p");
@@ -200,7 +201,7 @@ START_TEST(nothing_is_overwritten)
 }
 END_TEST
 
-/* A reader that is gone ends a run as any command, when all is written. */
+/* If the reader of standard output is gone, a run writes all its files and then ends with status 141. */
 START_TEST(reader_is_gone)
 {
     shell(format("{ '%s' " MLP "-o p --steps 3 --save w.safetensors 2>err; echo $? >status; } | true",
@@ -241,7 +242,7 @@ START_TEST(full)
 }
 END_TEST
 
-/* Of a command that failed standard output has the error alone. */
+/* Checks that a failing command with --json prints one JSON text, the error, to standard output. */
 static void one_json_text(const char *args, int status)
 {
     ckc_fails("", args, status, "");
@@ -302,7 +303,7 @@ START_TEST(loss_not_finite)
 }
 END_TEST
 
-/* The bias that is trained alone grows by 1e9 with every step. */
+/* Weights that are not finite are not saved.  Here only a bias is trained, which grows by 1e9 every step. */
 START_TEST(weights_not_finite)
 {
     write_text("w.safetensors", "old");

@@ -1,4 +1,4 @@
-/* test_explain.c -- ckc explain and ckc oom. */
+/* test_explain.c -- ckc explain, whose numbers are those of the plan, and ckc oom, whose proposals fit. */
 #include "tests.h"
 #include "command.h"
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void narrow(const char *path)
 
 /* ---- ckc explain ------------------------------------------------------------------------------- */
 
-/* What is kept, redone and moved adds up to what there is, and is what the report counts. */
+/* Kept and recomputed results add up to all results, in the numbers, bytes and times of the plan's report. */
 START_TEST(every_result_has_a_fate)
 {
     ckc_accepts("plan " STEP "--budget 75% --offload no --json -o p");

@@ -1,7 +1,8 @@
-/* test_fake.c -- plans on the device that is not there (runtime/fake/): the same bits at every budget, with
- * copies in lanes of their own in any order that waits allow; and mutated plans are found out.
+/* test_fake.c -- plans on the fake device (runtime/fake/): the same bits at every budget, with copies in
+ * lanes of their own and in any order that waits allow; mutated plans are found; and what the search moves
+ * over a link to the host's memory.
  *
- * CKC_LONG=1 has the networks that take minutes under sanitizers, too. */
+ * CKC_LONG=1 adds the networks that take minutes under sanitizers. */
 #include "tests.h"
 #include "ir/program.h"
 #include "networks.h"
@@ -19,13 +20,13 @@ static uint32_t below(uint32_t n)
     return (uint32_t)(random_state >> 33) % n;
 }
 
-/* Of a value: where it is made and read for the last time, as numbers of groups in the order. */
+/* The lifetime of a value. */
 typedef struct {
-    uint32_t made, last;
-    bool moves; /* it can be away in between */
+    uint32_t made, last; /* numbers of the groups that compute it and that read it last */
+    bool moves;          /* it may lie in the host's memory in between */
 } Use;
 
-/* Per node of the order, the number of its group in it; nodes without a group are one each. */
+/* The number of each node's group in the order; a node without a group counts as one. */
 static uint32_t *number_groups(const Graph *g, Arena *a)
 {
     uint32_t *group = NEW(a, uint32_t, g->norder + 1);
@@ -56,8 +57,8 @@ static Use *find_uses(const Graph *g, const uint32_t *group, Arena *a)
     return use;
 }
 
-/* Half of the values that nobody reads for a while are away meanwhile: the group that reads them last
- * reads a copy that was fetched. */
+/* Offloads half of the values that no node reads for a while; the group that reads one last reads a fetched
+ * copy.  Returns their number. */
 static int offload_some(Graph *g, Arena *a)
 {
     enum { AWHILE = 3 };
@@ -93,7 +94,7 @@ static int offload_some(Graph *g, Arena *a)
     return moved;
 }
 
-/* Plans anew what was planned, with values that are moved to the host's memory and back. */
+/* Plans a planned step anew, with some values moved to the host's memory and back; returns their number. */
 static int plan_with_copies(TestStep *s)
 {
     PassCtx cx = {.diag = &s->diag, .tmp = &s->tmp, .opt = &s->opt, .info = &s->info};
@@ -110,7 +111,8 @@ static int plan_with_copies(TestStep *s)
     return moved;
 }
 
-/* On this processor, which has no lanes, and in two orders of them; want: its bits, and the fake device's. */
+/* Checks a plan with copies on this processor, which has no lanes, and on the fake device with two orders of
+ * lanes.  want: the digests of the processor and of the fake device. */
 static void check_lanes(const Network *m, const char *path, int64_t budget, const uint64_t want[2])
 {
     TestStep s;
@@ -160,7 +162,7 @@ START_TEST(lanes_give_the_same_bits)
     int64_t keep = s.info.plan.arena_bytes, last = 0;
     step_free(&s);
     check_lanes(m, path, 0, want);
-    ck_assert(!network_plan(&s, m, path, 1)); /* one byte: what is the least? */
+    ck_assert(!network_plan(&s, m, path, 1)); /* the refusal names the least budget */
     int64_t least = s.info.plan.min_feasible_bytes;
     step_free(&s);
     for (int i = 0; i < 2 && last != least; i++) {
@@ -173,7 +175,8 @@ END_TEST
 
 /* ---- mutants ------------------------------------------------------------------------------------------- */
 
-/* Two values that a step needs at once, in one place. */
+/* Lays a value over another one of the same step, up to n times, and checks that plan_verify() finds it;
+ * returns how often. */
 static int move_values(Plan *p, Arena *a, int n)
 {
     Diag d = {0};
@@ -197,6 +200,7 @@ static int move_values(Plan *p, Arena *a, int n)
     return moved;
 }
 
+/* Removes each wait in turn and checks that program_verify() finds it; returns their number. */
 static int remove_waits(Program *pr)
 {
     int removed = 0;
@@ -212,6 +216,7 @@ static int remove_waits(Program *pr)
     return removed;
 }
 
+/* Shortens each copy in turn by 4 bytes and checks that program_verify() finds it; returns their number. */
 static int shorten_copies(Program *pr)
 {
     int n = 0;
@@ -227,7 +232,8 @@ static int shorten_copies(Program *pr)
     return n;
 }
 
-/* Operands out of the arena, misaligned, and results over what else the launch touches. */
+/* Moves the last operand of n launches past the end of its memory, to a misaligned address or before the
+ * start, and checks that program_verify() finds it; returns n. */
 static int move_operands(Program *pr, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -244,7 +250,8 @@ static int move_operands(Program *pr, int n)
     return n;
 }
 
-/* Of the library's or the kernel's own. */
+/* Shrinks the workspaces of up to `most` steps by 64 bytes and checks that the plan does not open; returns
+ * their number. */
 static int shrink_workspaces(TestStep *s, int most)
 {
     Plan *p = &s->info.plan;
@@ -262,7 +269,7 @@ static int shrink_workspaces(TestStep *s, int most)
     return n;
 }
 
-/* Printed and read again: the same text, and the same launches. */
+/* Checks that the plan, printed and read again, has the same text and the same launches. */
 static void check_text(const Plan *p, const Program *pr, Arena *a)
 {
     Diag d = {0};
@@ -282,7 +289,7 @@ static void check_text(const Plan *p, const Program *pr, Arena *a)
     free(printed);
 }
 
-/* What is in the host's memory is not told as the arena's. */
+/* Checks that values in the host's memory are not listed as held at the arena's peak. */
 static void check_peak(TestStep *s)
 {
     uint32_t n;
@@ -323,13 +330,14 @@ static const char near_host[] = "device near \"little memory, and the host is no
 
 static int64_t micro_batches;
 
-/* bandwidth: of the link, GB/s = bytes/ns; 0: nothing is offloaded. */
+/* Plans the network for the device near_host; false: s->diag says why not.  bandwidth: the link's, in GB/s;
+ * 0: nothing is offloaded. */
 static bool try_near_host(TestStep *s, DeviceInfo *device, const Network *m, int64_t budget, double bandwidth)
 {
     static OnnxBind bind[2];
     char path[4200];
     memcpy(bind, m->bind, sizeof bind);
-    bind[0].value *= 4; /* activations, not parameters */
+    bind[0].value *= 4; /* activations take more than parameters */
     network_path(m, path);
     step_init(s);
     s->opt.import = (OnnxOptions){.bind = bind, .nbind = m->nbind, .init = true};
@@ -372,7 +380,8 @@ static uint64_t run_on_fake(TestStep *s, int order, int steps, double *loss)
     return digest;
 }
 
-/* In three orders of lanes the same weights and losses; a program that verifies, and survives as text. */
+/* Checks that the plan gives the same weights and losses in three orders of lanes, that its program verifies,
+ * and that it survives as text. */
 static void check_orders(TestStep *s, uint64_t digest, int steps, const double *want)
 {
     double loss[2];
@@ -386,8 +395,8 @@ static void check_orders(TestStep *s, uint64_t digest, int steps, const double *
     check_text(&s->info.plan, &pr, &s->arena);
 }
 
-/* The search fetches where that is cheaper than to recompute: within the budget, with the same bits in any
- * order of lanes, and as text. */
+/* The search fetches values where that is cheaper than recomputation; the plan is within the budget and has
+ * the same bits in any order of lanes. */
 START_TEST(values_are_fetched_instead_of_recomputed)
 {
     const Network *m = &networks[0];
@@ -424,8 +433,8 @@ static int states_in_host_memory(const Graph *g)
     return n;
 }
 
-/* Where recomputing everything is not enough, the optimizer's states are in the host's memory: with the same
- * bits after two steps in any order of lanes, of micro-batches, too, and as text. */
+/* If recomputing everything is not enough, optimizer states lie in the host's memory; bits after two steps
+ * are the same in any order of lanes, with and without micro-batches. */
 START_TEST(states_are_in_host_memory_where_nothing_else_fits)
 {
     const Network *m = &networks[0];
@@ -440,7 +449,7 @@ START_TEST(states_are_in_host_memory_where_nothing_else_fits)
     uint64_t digest = run_on_fake(&s, 0, 2, want);
     int64_t optimizer = s.info.plan.mem[MEM_OPTIMIZER];
     step_free(&s);
-    ck_assert(!try_near_host(&s, &device, m, 1, 0)); /* one byte: what is the least without a link? */
+    ck_assert(!try_near_host(&s, &device, m, 1, 0)); /* the refusal names the least budget without a link */
     int64_t budget = s.info.plan.min_feasible_bytes - optimizer / 8;
     step_free(&s);
     plan_near_host(&s, &device, m, budget, 1);
@@ -449,7 +458,7 @@ START_TEST(states_are_in_host_memory_where_nothing_else_fits)
     ck_assert_int_le(s.info.plan.arena_bytes, budget);
     ck_assert_int_le(s.info.plan.mem[MEM_OPTIMIZER], optimizer * 3 / 4);
     check_orders(&s, digest, 2, want);
-    for (uint32_t i = 0; i < s.g.nupdate; i++) /* elsewhere than where it is read */
+    for (uint32_t i = 0; i < s.g.nupdate; i++) /* a state updated elsewhere than it is read is refused */
         if (val_space(&s.g, s.g.update[i].state) == SPACE_HOST)
             s.info.plan.offset[s.g.update[i].state.i] += s.info.plan.align;
     ck_assert(!program_make(&pr, &s.info.plan, &s.arena, &d));
@@ -458,7 +467,7 @@ START_TEST(states_are_in_host_memory_where_nothing_else_fits)
 }
 END_TEST
 
-/* Slow links, too: no plan takes longer than one that only recomputes, and some plans do both. */
+/* With slow links, too, no plan takes longer than one that only recomputes, and some plans do both. */
 START_TEST(no_link_is_worse_than_none)
 {
     const Network *m = &networks[1];
@@ -484,7 +493,9 @@ START_TEST(no_link_is_worse_than_none)
 }
 END_TEST
 
-/* How many states go to the host's memory, where plans take these times; none with fewer than `least`. */
+/* The bytes of states (of 16) that the search decides to keep in the host's memory, -1 if it finds no plan; a
+ * plan with m of them takes times[m] ns, and there is none with fewer than `least`.  fits: all may stay on
+ * the device; moved, ns: the first bytes to try and their predicted time; *plans: how many were tried. */
 static int64_t settled(bool fits, int64_t moved, int64_t ns, const int64_t *times, int64_t least, int *plans)
 {
     StatesAway a = {.moved = moved, .ns = ns, .all = 16, .part = 1, .fits = fits, .best_ns = INT64_MAX,
@@ -504,9 +515,9 @@ START_TEST(states_away_settle)
     static const int64_t hilly[17] = {163, 163, 163, 204, 208, 167, 173, 172, 172,
                                       180, 193, 236, 247, 260, 254, 292, 275};
     int plans;
-    ck_assert_int_eq(settled(false, 4, 160, hilly, 3, &plans), 5); /* far from what was promised */
+    ck_assert_int_eq(settled(false, 4, 160, hilly, 3, &plans), 5); /* takes far longer than predicted */
     ck_assert_int_eq(plans, 2);
-    ck_assert_int_eq(settled(false, 7, 180, hilly, 10, &plans), 10); /* none, all, one, none, one */
+    ck_assert_int_eq(settled(false, 7, 180, hilly, 10, &plans), 10); /* no plan, all, plan, no plan, plan */
     ck_assert_int_eq(plans, 5);
     ck_assert_int_eq(settled(true, 2, 160, hilly, 0, &plans), 0);
     ck_assert_int_eq(plans, 2);

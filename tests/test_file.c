@@ -1,5 +1,5 @@
-/* test_file.c -- what is written: complete or not at all, for a file and for the files of a folder,
- * when the process is killed before any of its calls, and when any of them fails. */
+/* test_file.c -- a file, or the files of a folder, are written completely or not at all, if the process is
+ * killed before any of its system calls, and if any of them fails; temporary files of dead processes go. */
 #include "tests.h"
 #include "command.h"
 #include "ir/file.h"
@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The content of a small file, "" if there is none. */
+/* The content of a small file, "" if there is none; valid until the next call. */
 static const char *get(const char *path)
 {
     static char text[64];
@@ -36,8 +36,8 @@ static bool write_file(const char *path, const char *text, Diag *d)
 
 /* ---- faults ------------------------------------------------------------------------------------ */
 
-static int calls, fatal; /* the call to kill at, or to fail from on; 0: none */
-static const char *only; /* calls of this name fail; NULL: all */
+static int calls, fatal; /* calls so far; the number, from 1, of the call that kills or fails, 0: none does */
+static const char *only; /* only calls of this name count; NULL: all */
 
 static int kill_at(const char *call)
 {
@@ -85,7 +85,7 @@ START_TEST(file_refused)
 }
 END_TEST
 
-/* A device is written, not replaced. */
+/* A device file is written to, not replaced. */
 START_TEST(file_device)
 {
     Diag d = {0};
@@ -100,7 +100,7 @@ START_TEST(file_device)
 }
 END_TEST
 
-/* Nor is what the process prints to: it goes on. */
+/* The file that is the process's standard output is not replaced, so that later output still goes there. */
 START_TEST(file_own_stream)
 {
     Diag d = {0};
@@ -125,7 +125,7 @@ START_TEST(file_own_stream)
 }
 END_TEST
 
-/* With fwrite and with fprintf. */
+/* A file that exceeds a limit is an error and leaves the old one, whether by file_write() or by fprintf(). */
 START_TEST(file_too_large)
 {
     struct rlimit limit = {4096, 4096};
@@ -175,7 +175,8 @@ static void leave_temps(void)
     ck_assert_int_eq(temp_folder(&inner, path, 0700), 0);
 }
 
-/* Those of the dead go, those of the living and of other names stay, and what only looks alike. */
+/* Temporary files of dead processes are removed; those of living ones, those with another prefix, and files
+ * that only look like them stay. */
 START_TEST(stale)
 {
     Temp mine, next, folder;
@@ -204,7 +205,7 @@ END_TEST
 
 static const char *const names[] = {"a", "b", "c", NULL};
 
-/* All with one text; without the third one if `two`. */
+/* Writes the folder's files, all with one text, without the third one if `two`. */
 static bool write_folder(const char *path, const char *text, bool two, Diag *d)
 {
     NewFolder n;
@@ -223,7 +224,7 @@ static bool write_folder(const char *path, const char *text, bool two, Diag *d)
     return false;
 }
 
-/* The text of all files of the folder. */
+/* Checks that all files of the folder have the same text, and returns it; with "new" the third is missing. */
 static const char *state(const char *folder)
 {
     static char first[64];
@@ -247,6 +248,7 @@ static void make_old(void)
     write_text("p/own", "mine");
 }
 
+/* Checks that no temporary file is left and that the user's own files are unchanged. */
 static void clean_and_all_there(void)
 {
     ck_assert_int_eq(files_here(), 1);
@@ -269,7 +271,7 @@ START_TEST(folder_changes)
     ck_assert_int_eq(stat("p", &after), 0);
     ck_assert_uint_eq(before.st_ino, after.st_ino);
     clean_and_all_there();
-    ck_assert(!write_folder("/proc", "new", true, &d)); /* where there are neither links nor names */
+    ck_assert(!write_folder("/proc", "new", true, &d)); /* no file can be made or renamed there */
     d = (Diag){0};
     ck_assert_int_eq(chdir("p"), 0);
     ck_assert_msg(write_folder(".", "old", false, &d), "%s", d.msg);
@@ -302,13 +304,13 @@ static void change_until_fatal(void)
     Diag d = {0};
     file_fault = kill_at;
     write_folder("p", "new", true, &d);
-    fatal = 0; /* it was not reached */
+    fatal = 0; /* the change made fewer calls */
     file_fault = NULL;
     _exit(0);
 }
 
-/* Killed before each of its changes: the files are all old or all new, files of others are there,
- * and the next run has everything in its place. */
+/* If a change of a folder is killed before any of its calls, its files are all old or all new, the user's own
+ * files are there, and the next run puts everything in its place. */
 START_TEST(folder_killed)
 {
     bool done = false, was_new = false, was_old = false;
@@ -336,7 +338,7 @@ START_TEST(folder_killed)
 }
 END_TEST
 
-/* Each call fails once: a message or success, and all old or all new in any case. */
+/* If any call fails, the change succeeds or reports an error, and the files are all old or all new. */
 START_TEST(folder_fails)
 {
     static const char *const kind[] = {"rename", "link", NULL};
@@ -362,12 +364,12 @@ START_TEST(folder_fails)
             clean_and_all_there();
             ck_assert_int_lt(k, 100);
         }
-        ck_assert_int_gt(k, 2); /* there was a call to fail */
+        ck_assert_int_gt(k, 2); /* at least one call did fail */
     }
 }
 END_TEST
 
-/* Where names cannot be exchanged, or files not linked. */
+/* A folder changes completely also where names cannot be exchanged, or files cannot be linked. */
 START_TEST(folder_one_by_one)
 {
     static const char *const cannot[] = {"exchange", "link"};
@@ -393,7 +395,7 @@ static int somebody_is_faster(const char *call)
     return 0;
 }
 
-/* Of two processes that make a folder at once the later one finds it. */
+/* If two processes make a folder at the same time, the later one replaces the files of the first. */
 START_TEST(folder_appears_meanwhile)
 {
     Diag d = {0};

@@ -1,4 +1,5 @@
-/* test_gemm.c -- products as a library is told of them (ir/gemm.h), against the interpreter. */
+/* test_gemm.c -- matrix products as they are described to a library (ir/gemm.h) give the interpreter's
+ * results. */
 #include "tests.h"
 #include "ir/gemm.h"
 #include "ir/program.h"
@@ -6,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* calls: of all launches of the last node; 0: it is no product. */
+/* A graph of one node. */
 typedef struct {
     const char *text;
-    int calls;
+    int calls; /* number of products that a library is called for; 0: the node is not described as products */
 } Case;
 
 #define ATTRS(s, p, d) "strides=" s ", pads=" p ", dilations=" d
@@ -25,12 +26,13 @@ static const Case cases[] = {
     {AB("f64[7,5]", "f64[3,7]") "  %y: f64[5,3] = matmul %a, %b {ta=1, tb=1}\n", 1},
     {AB("bf16[7,5]", "bf16[7,3]") "  %y: bf16[5,3] = matmul %a, %b {ta=1}\n", 1},
     {AB("f16[7,5]", "f16[7,3]") "  %y: f32[5,3] = matmul %a, %b {ta=1, out=f32}\n", 1},
-    /* added to; not in place, as the interpreter keeps its operands */
+    /* products that are added to an operand, not in place, as the interpreter keeps its operands */
     {AB("f32[7,5]", "f32[7,3]") "  input %c: f32[5,3]\n  %y: f32[5,3] = matmul_add %a, %b, %c {ta=1}\n", 1},
     {AB("bf16[5,7]",
         "bf16[3,7]") "  input %c: f32[5,3]\n  %y: f32[5,3] = matmul_add %a, %b, %c {tb=1, out=f32}\n",
      1},
-    /* batches: one stride; rows of one product; shared on either side; those that are several calls */
+    /* batches: with one stride, as rows of one product, with a shared operand on either side, and as several
+     * calls; epilogues */
     {AB("f32[4,5,7]", "f32[4,7,3]") "  %y: f32[4,5,3] = matmul %a, %b\n", 1},
     {AB("f32[7,5]", "f32[7,3]") "  input %r: f32[3]\n  %y: f32[5,3] = matmul_bias %a, %b, _, %r {ta=1}\n", 1},
     {AB("bf16[2,5,7]", "bf16[3,7]") "  input %c: f32[2,5,3]\n  input %r: f32[3]\n"
@@ -52,11 +54,11 @@ static const Case cases[] = {
     {AB("f32[2,1,5,7]",
         "f32[1,3,7,4]") "  input %c: f32[2,3,5,4]\n  %y: f32[2,3,5,4] = matmul_add %a, %b, %c\n",
      2},
-    /* blocks of rows and of terms, the last of them smaller */
+    /* blocks of rows and of terms, the last of which is smaller */
     {AB("f32[7,5]", "f32[5,3]") "  %y: f32[7,3] = matmul %a, %b split rows 3\n", 3},
     {AB("bf16[5,7]", "bf16[5,3]") "  %y: f32[7,3] = matmul %a, %b {ta=1, out=f32} split rows 3\n", 3},
     {AB("f32[8,5]", "f32[8,3]") "  %y: f32[5,3] = matmul %a, %b {ta=1} split sum 3\n", 3},
-    /* windows of one position: data, both gradients; images of one and of three dimensions */
+    /* convolutions with windows of one position and their gradients; images of one and of three dimensions */
     {AB("f32[3,4,5,2]", "f32[6,4,1,1]") "  %y: f32[3,6,5,2] = conv %a, %b {" PLANE "}\n", 1},
     {AB("bf16[3,4,5,2]", "bf16[6,4,1,1]") "  %y: bf16[3,6,5,2] = conv %a, %b {" PLANE "}\n", 1},
     {AB("f32[3,6,5,2]", "f32[6,4,1,1]") "  %y: f32[3,4,5,2] = conv_bwd_data %a, %b {" PLANE
@@ -72,7 +74,7 @@ static const Case cases[] = {
     {AB("f32[5,4,5]", "f32[5,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT
                                     "} split sum 2\n",
      5},
-    /* one place: images are rows */
+    /* images of one position: each is a row of the product */
     {AB("f32[9,4,1,1]", "f32[6,4,1,1]") "  %y: f32[9,6,1,1] = conv %a, %b {" PLANE "}\n", 1},
     {AB("f32[9,6,1,1]", "f32[6,4,1,1]") "  %y: f32[9,4,1,1] = conv_bwd_data %a, %b {" PLANE
                                         ", shape=[9,4,1,1]}\n",
@@ -81,7 +83,7 @@ static const Case cases[] = {
     {AB("f32[9,4,1]", "f32[9,6,1]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT
                                     "} split rows 4\n",
      2},
-    /* none */
+    /* nodes that are not described as products */
     {AB("f32[9,4,5]", "f32[9,6,5]") "  %y: f32[6,4,1] = conv_bwd_weights %a, %b {" LINE POINT "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,4,1]") "  input %c: f32[6]\n  %y: f32[3,6,5] = conv %a, %b, %c {" LINE "}\n", 0},
     {AB("f32[3,4,5]", "f32[6,4,2]") "  %y: f32[3,6,4] = conv %a, %b {" LINE "}\n", 0},
@@ -92,7 +94,7 @@ static const Case cases[] = {
     {AB("f32[0,7]", "f32[7,3]") "  %y: f32[0,3] = matmul %a, %b\n", 0},
 };
 
-/* A call as its description says. */
+/* Computes the product that a description says. */
 static void multiply(const Gemm *g, char *const base[GEMM_OPERANDS], const int64_t at[GEMM_OPERANDS])
 {
     Tensor t[GEMM_OPERANDS];
@@ -123,7 +125,7 @@ typedef struct {
     int calls;
 } Run;
 
-/* Nothing outside of an operand is worked on. */
+/* Checks that the call stays inside its operand o. */
 static void check_inside(const Gemm *g, GemmOperand o, const Slice *s, int64_t at)
 {
     ck_assert_int_ge(at, 0);
@@ -214,7 +216,8 @@ START_TEST(as_interpreted)
 }
 END_TEST
 
-/* The same operands in another order of memory are another description; attributes are in it. */
+/* Products of the same shape have different descriptions if an operand is transposed in memory; descriptions
+ * include attributes. */
 START_TEST(descriptions_compare)
 {
     Arena a = {0};

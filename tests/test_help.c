@@ -1,5 +1,5 @@
-/* test_help.c -- the pages that are made of the tables of commands and options: help, man page, completion.
- */
+/* test_help.c -- pages made from the tables of commands and options (help, man page, completion), and errors
+ * about words of the command line. */
 #include "tests.h"
 #include "cli/option.h"
 #include "command.h"
@@ -8,7 +8,7 @@
 
 #define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
 
-/* What a command line prints; the caller frees it. */
+/* Runs ckc, which must succeed, and returns what it prints; the caller frees it. */
 static char *page(const char *args)
 {
     ckc_accepts(args);
@@ -52,7 +52,7 @@ START_TEST(every_page)
 }
 END_TEST
 
-/* ckc alone is ckc train. */
+/* The front page lists all commands, and ckc help prints that of ckc --help. */
 START_TEST(front_page)
 {
     char *brief = page("-h"), *all = page("--help"), *train = page("help"), *version = page("--version");
@@ -91,7 +91,7 @@ START_TEST(man_page)
 }
 END_TEST
 
-/* What bash proposes for the words of a command line, the last of which is not finished. */
+/* Checks what bash proposes for the words of a command line, of which the last is not finished. */
 static void completes(const char *words, const char *with)
 {
     write_text("words.sh",
@@ -115,7 +115,7 @@ START_TEST(completion)
     completes("ckc model.onnx --optimizer = sg", "sgd");
     completes("ckc pack file.csv --c", "--capacity");
     completes("ckc plan mod", "");
-    for (int i = 1; shell_name[i]; i++) { /* where they are installed */
+    for (int i = 1; shell_name[i]; i++) { /* the other shells check their scripts if they are installed */
         ckc_accepts(format("help --completion %s", shell_name[i]));
         ck_assert_int_eq(
             shell(format("! command -v %s >/dev/null || %s -n out", shell_name[i], shell_name[i])), 0);
@@ -145,7 +145,7 @@ END_TEST
 
 static void fails_as_json(const char *args, int status, const char *file, const char *says)
 {
-    ckc_fails("", args, status, says); /* one line for people, as ever */
+    ckc_fails("", args, status, says); /* standard error has the same line as without --json */
     json_t *o = read_json("out");
     ck_assert_int_eq(json_integer_value(json_object_get(o, "status")), status);
     const char *text = json_string_value(json_object_get(o, "error"));
@@ -165,7 +165,7 @@ START_TEST(errors_as_json)
 }
 END_TEST
 
-/* A plan is what a run without a step leaves. */
+/* ckc plan writes the schedule of a run without steps, and it can be run. */
 START_TEST(plan_alone)
 {
     ckc_accepts("plan " MLP " --bind batch=4 --device h200 -o a.ckc");

@@ -1,5 +1,5 @@
-/* test_hostile.c -- files that ask for more than there is: dimensions, expansions, repeated names,
- * numbers beyond their range.  Each is refused in one line, at once. */
+/* test_hostile.c -- hostile files: impossible dimensions, huge expansions, repeated names, numbers out of
+ * range.  Each is refused at once, with an error of one line. */
 #include "tests.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ static void refused(Builder *b, Arena *a, const char *part)
     release(&r);
 }
 
-/* y = Relu(x), x of 2 x 3 */
+/* Starts a model y = Relu(x) with x of 2 x 3 elements. */
 static void start_relu(Builder *b, Arena *a)
 {
     start(b, 17);
@@ -78,7 +78,7 @@ START_TEST(dimensions_beyond_any_machine)
 }
 END_TEST
 
-/* oneDNN counts in 32 bits: 2^32 rows are none to it, and it divides by them. */
+/* oneDNN gets no product with an extent of 2^32: it counts in 32 bits, where that is 0, and divides by it. */
 START_TEST(the_library_gets_no_large_dimension)
 {
     Diag d = {0};
@@ -112,7 +112,7 @@ START_TEST(two_free_dimensions)
 }
 END_TEST
 
-/* Each type has one field for its elements; what stands in another is not counted, nor read. */
+/* Each element type has one field for its elements; a tensor with elements in another field is refused. */
 START_TEST(elements_in_another_field)
 {
     Arena a = {0};
@@ -144,7 +144,7 @@ START_TEST(elements_in_another_field)
 }
 END_TEST
 
-/* Types narrower than the numbers of their field, and those that are widened. */
+/* Elements in int32_data and uint64_data are read with the width and sign of their own type. */
 START_TEST(elements_that_are_not_raw)
 {
     static const struct {
@@ -176,7 +176,7 @@ START_TEST(elements_that_are_not_raw)
 }
 END_TEST
 
-/* A sparse file may hold it. */
+/* Saving a field of more than 4 GiB, which a sparse file may have, ends the process with EXIT_DEVICE. */
 START_TEST(field_beyond_any_saved_model)
 {
     Save s = {.n = 0};
@@ -209,7 +209,7 @@ START_TEST(names_are_unique)
 }
 END_TEST
 
-/* As PyTorch's exporters write `return y, y`. */
+/* An output that is listed twice, as PyTorch's exporters write `return y, y`, is one output. */
 START_TEST(an_output_twice_is_one)
 {
     Arena a = {0};
@@ -224,7 +224,7 @@ START_TEST(an_output_twice_is_one)
 }
 END_TEST
 
-/* A value that is renamed leaves its place in the table to others. */
+/* A renamed value leaves its entry in the table of names to others, so that renaming stays fast. */
 START_TEST(renaming_takes_no_longer_each_time)
 {
     Arena a = {0};
@@ -244,7 +244,7 @@ START_TEST(renaming_takes_no_longer_each_time)
 }
 END_TEST
 
-/* It is not what an absent operand reads. */
+/* An absent operand does not read an initializer without a name. */
 START_TEST(initializer_without_a_name)
 {
     Arena a = {0};
@@ -263,7 +263,7 @@ START_TEST(initializer_without_a_name)
 }
 END_TEST
 
-/* x * ((uniform < p) / p) is a dropout if p is known; here it is made of itself. */
+/* x * ((uniform < p) / p) is a dropout if p is known; here two casts compute p from itself: it is none. */
 START_TEST(conversions_in_a_cycle)
 {
     Arena a = {0};
@@ -284,7 +284,7 @@ END_TEST
 
 /* ---- what a small file makes large -------------------------------------- */
 
-/* Each of 16 functions calls the one before four times. */
+/* Functions that expand to too many nodes are refused: each of 16 calls the one before four times. */
 START_TEST(functions_expand_within_bounds)
 {
     enum { LEVELS = 16, CALLS = 4 };
@@ -366,7 +366,7 @@ START_TEST(inputs_are_found_by_name)
 }
 END_TEST
 
-/* ---- files that are none ------------------------------------------------ */
+/* ---- pipes and folders -------------------------------------------------- */
 
 START_TEST(pipes_and_folders_are_no_data)
 {
@@ -451,7 +451,7 @@ START_TEST(numbers_of_a_graph_have_bounds)
 }
 END_TEST
 
-/* Its last dimension was read all the same: what stands in front of the first. */
+/* Attention of scalars is refused; they have no last dimension to read. */
 START_TEST(attention_of_scalars)
 {
     Arena a = {0};

@@ -1,4 +1,5 @@
-/* test_ir.c -- arenas, graphs, text form, verifier, reference evaluation, kernel merging. */
+/* test_ir.c -- graphs: text form, verifier, groups of nodes merged into one kernel, constant folding; and
+ * rounding to 16 bits. */
 #include "tests.h"
 #include "golden.h"
 #include "ir/attrs.h"
@@ -78,7 +79,8 @@ START_TEST(verify_rejects)
 }
 END_TEST
 
-/* A group of nodes merged into one kernel, which stores so many values, gives what its nodes give. */
+/* Checks that the graph's nodes, merged into one kernel, give the values of the reference evaluation, and
+ * that the kernel stores nwrite values. */
 static void check_group(const char *text, int nwrite)
 {
     Arena a = {0};
@@ -128,10 +130,10 @@ START_TEST(merge_groups)
     /* a pointwise node over the rows of a reduction */
     check_group("graph {\n input %x: f32[4,6]\n %s: f32[4,1] = reduce_sum %x {axes=[1]}\n"
                 " %q: f32[4,1] = square %s\n %r: f32[4,6] = mul %x, %q\n output %r\n}", 1);
-    /* sums of columns alone: what they read waits for sums of rows, and is stored as well */
+    /* if only sums of columns are wanted, what they read waits for sums of rows and is stored as well */
     check_group("graph {\n input %x: f32[4,6]\n %s: f32[4,6] = softmax %x {axis=1}\n"
                 " %r: f32[1,6] = reduce_sum %s {axes=[0]}\n output %r\n}", 2);
-    /* ... but not what another reads that waits for none */
+    /* ... but what another sum of columns reads is not stored if it waits for no sum of rows */
     check_group("graph {\n input %x: f32[4,6]\n %q: f32[4,6] = square %x\n"
                 " %s: f32[4,6] = softmax %x {axis=1}\n"
                 " %t: f32[1,6] = reduce_sum %q {axes=[0]}\n %r: f32[1,6] = reduce_sum %s {axes=[0]}\n"
@@ -153,8 +155,8 @@ START_TEST(folding)
 }
 END_TEST
 
-/* What exporters make of a causal mask for a batch is the mask of one, repeated: 32 M elements are no
- * constant, those of 1 M are. */
+/* A causal mask for a batch, as exporters compute it, folds to the mask of one sample, repeated: its 1 M
+ * elements are a constant, the batch's 32 M would be too many. */
 START_TEST(folding_of_what_repeats)
 {
     enum { BATCH = 32, LENGTH = 1024 };
@@ -179,7 +181,7 @@ START_TEST(folding_of_what_repeats)
     ck_assert_int_eq(type_count(&t.type), LENGTH * LENGTH);
     for (int64_t i = 0; i < LENGTH * LENGTH; i += 97)
         ck_assert_int_eq(tensor_i(&t, i), i % LENGTH <= i / LENGTH && i / LENGTH == 0);
-    at[LENGTH] = 5; /* of the second in the batch */
+    at[LENGTH] = 5; /* the second sample differs from the first: nothing is folded */
     column = graph_const(&g, "column", type_make(DT_I64, 4, (int64_t[]){BATCH, 1, 1, LENGTH}), at);
     n = graph_def(&g, build2(&g, OP_less_equal, column, row));
     ck_assert_int_eq(n->op, OP_less_equal);
@@ -199,7 +201,8 @@ START_TEST(half_precision)
 }
 END_TEST
 
-/* Just beside the middle of two neighbours, which is what a float would have made of it. */
+/* A double is rounded to 16 bits once: just beside the middle of two neighbours it goes to the nearer one,
+ * where a float in between would lie in the middle. */
 START_TEST(half_precision_is_rounded_once)
 {
     static const struct {

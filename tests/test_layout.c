@@ -1,8 +1,9 @@
-/* test_layout.c -- the layout of images (pass layout) by a processor's instructions. */
+/* test_layout.c -- the layout of images (pass layout) depends on the processor's instruction set. */
 #include "step.h"
 #include "tests.h"
 
-/* With AVX-512 networks are channels-last, their windows of one position products. */
+/* With AVX-512 convolutions are channels-last, and those with windows of one position are products; with AVX2
+ * neither. */
 START_TEST(layout_by_instructions)
 {
     static const char text[] = "graph {\n"

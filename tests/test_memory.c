@@ -1,5 +1,5 @@
-/* test_memory.c -- the promise about memory, seen from outside: a run lives in its arena, a limit of
- * the system at the planned bytes does not kill it, a smaller budget than the least is refused. */
+/* test_memory.c -- the promise about memory, seen from outside: a run lives in its arena, the system's limit
+ * at the planned bytes does not end it, and a budget below the least is refused. */
 #include "tests.h"
 #include "command.h"
 #include "count_memory.h"
@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* What a run may hold beside its arena: code, stacks, the plan, compiled kernels. */
+/* Bytes that a run may hold beside its arena, for code, stacks, the plan and compiled kernels. */
 enum { BESIDE = 150 * 1000 * 1000 };
 
 typedef struct {
@@ -24,7 +24,8 @@ static const Example examples[] = {
 };
 enum { NEXAMPLES = sizeof examples / sizeof *examples };
 
-/* Address sanitizer takes more than any limit: with it, CKC_PLAIN may name a ckc built without. */
+/* Fixture: a folder, and the ckc in CKC_PLAIN if there is one, since the address sanitizer of a test build
+ * takes more memory than any limit. */
 static void enter(void)
 {
     const char *plain = getenv("CKC_PLAIN");
@@ -43,7 +44,7 @@ static bool limits_work(void)
     return true;
 }
 
-/* In a process that may have `limit` bytes of private memory. */
+/* Starts ckc in a process that may have `limit` bytes of private memory. */
 static pid_t start_within(int64_t limit, const char *args)
 {
     char before[64];
@@ -81,13 +82,13 @@ START_TEST(resident)
     ck_assert_int_lt(peak - arena, BESIDE);
     runs_within(arena + BESIDE, "run a/step.ckp --steps 3");
     runs_within(arena + BESIDE, args);
-    if (arena > BESIDE) /* the limit does what it should */
+    if (arena > BESIDE) /* the limit takes effect */
         ck_assert_int_eq(ckc_end(start_within(arena, "run a/step.ckp --steps 3")), EXIT_DEVICE);
 }
 END_TEST
 
-/* A limit on the address space is the memory there is: what needs more is refused before planning, and
- * planned for another machine. */
+/* A limit on the address space counts as the machine's memory: a run that needs more is refused before
+ * planning, but without steps it is planned, for another machine. */
 START_TEST(process_limit)
 {
     static const char limit[] = "ulimit -v 600000;",
@@ -102,7 +103,8 @@ START_TEST(process_limit)
 }
 END_TEST
 
-/* Plan the small network within a budget: its arena; -1: refused, with the least that is known. */
+/* Plans the small network within a budget and returns the arena's bytes; -1: it is refused, and *least is the
+ * least budget known. */
 static int64_t plan_within(int64_t budget, int64_t *least)
 {
     int status = ckc(format(CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=64 --quiet "
@@ -114,8 +116,8 @@ static int64_t plan_within(int64_t budget, int64_t *least)
     return -1;
 }
 
-/* One byte less than the least budget is refused when planning.  Asking for less may show that the
- * least known was not the least: then that is the least known. */
+/* The least budget that a refusal names can be met, and one byte less is refused.  If that is met all the
+ * same, its arena is the least known, and the check repeats. */
 START_TEST(least_budget)
 {
     int64_t least = 0, arena = 0;
@@ -132,8 +134,8 @@ START_TEST(least_budget)
 }
 END_TEST
 
-/* After the first step nothing is allocated that could hold a tensor: neither by ckc nor by the
- * libraries it calls, whatever processor they plan for. */
+/* After the first step neither ckc nor the libraries it calls allocate anything that could hold a tensor,
+ * whatever the instruction set. */
 START_TEST(steps_allocate_nothing)
 {
     static const Example small[NEXAMPLES] = {

@@ -1,5 +1,5 @@
-/* test_merged.c -- initializers that PyTorch's exporters merged or left out: what the
- * file's records tell apart, what is a tie, and what is saved. */
+/* test_merged.c -- initializers that PyTorch's exporters merged, transposed, computed or left out: what the
+ * file's records tell apart, what is a tie, and under which names weights are saved. */
 #include "tests.h"
 #include "command.h"
 #include "imported.h"
@@ -12,7 +12,7 @@
 static float ones[] = {1, 1, 1, 1, 1, 1, 1, 1}, odd[] = {3, 1, 4, 1, 5, 9, 2, 6}, zeros[8],
              table[] = {1, 2, 3, 4, 5, 6}, turned[] = {1, 4, 2, 5, 3, 6};
 
-/* A node with its records: the call it comes from and its module. */
+/* Adds a node with records of the call that it comes from and of its modules; NULL: without that record. */
 static Onnx__NodeProto *node(Builder *b, Arena *a, const char *op, const char *in,
                              const char *out, const char *call, const char *scope)
 {
@@ -31,6 +31,7 @@ static void sign(Builder *b, Arena *a, const char *lines)
         add_metadata(b, a, "pkg.torch.export.ExportedProgram.graph_signature", lines);
 }
 
+/* Imports the model, with --untie or without, and returns the number of its parameters. */
 static int params_with(Imported *r, bool untie)
 {
     arena_free(&r->arena);
@@ -38,7 +39,7 @@ static int params_with(Imported *r, bool untie)
     return params_of(&r->g);
 }
 
-/* A gain that stands for another one, a gain read twice, and a product without its bias. */
+/* A model with a gain that stands for two, a gain that is read twice, and a product without its bias. */
 static Imported merged_model(Builder *b, Arena *a)
 {
     start(b, 13);
@@ -75,13 +76,14 @@ START_TEST(records_tell_parameters_apart)
     Val bias = graph_find(&r.g, "fc.bias");
     ck_assert(bias.i && type_count(val_type(&r.g, bias)) == 4);
     ck_assert(graph_find(&r.g, "b.weight").i);
-    ck_assert_int_eq(params_with(&r, false), 3); /* as the file has it again */
+    ck_assert_int_eq(params_with(&r, false), 3); /* the next import is as the file has it */
     release(&r);
     arena_free(&a);
 }
 END_TEST
 
-/* A branch that hands a weight on has none of its own, with --untie neither: TorchScript's scatter_reduce. */
+/* A branch that only hands a weight on, as in TorchScript's scatter_reduce, gets no parameter of its own, not
+ * even with --untie. */
 START_TEST(branch_hands_a_weight_on)
 {
     Arena a = {0};
@@ -108,7 +110,8 @@ START_TEST(branch_hands_a_weight_on)
 }
 END_TEST
 
-/* The size of a bias that was left out is computed before the weights are looked at. */
+/* Weights with impossible dimensions are refused, though the size of a bias that is left out is computed from
+ * them before they are checked. */
 START_TEST(bias_of_impossible_weights)
 {
     Arena a = {0};
@@ -130,7 +133,7 @@ START_TEST(bias_of_impossible_weights)
 }
 END_TEST
 
-/* What was told apart is apart in the saved file, too, without options. */
+/* Parameters that --untie tells apart are apart in the saved file, which needs no option. */
 START_TEST(saved_apart)
 {
     Arena a = {0};
@@ -159,8 +162,8 @@ START_TEST(saved_apart)
 }
 END_TEST
 
-/* Only modules are known, by records or by the nodes' names: equal elements are merged
- * ones. */
+/* If records or names of nodes tell only the modules, a weight that two of them read is taken for two merged
+ * ones if all its elements are equal. */
 START_TEST(scopes_tell_apart_what_is_uniform)
 {
     static const char *const scope[] = {"['', 'a', 'mul']", "['', 'b', 'b@1', 'mul_1']"};
@@ -199,7 +202,7 @@ static int names_of(const Graph *g, const char *name)
     return n;
 }
 
-/* A weight has the reading module's name as well, unless two would have the same. */
+/* A weight is also known by the name of the module that reads it, unless two weights would have that name. */
 START_TEST(one_name_is_one_weight)
 {
     static char *const path[] = {"/m.m/Mul", "/m.m/Mul_1"};
@@ -224,8 +227,8 @@ START_TEST(one_name_is_one_weight)
 }
 END_TEST
 
-/* The head is the transposed table, made by the exporter; a mask of zeros is its own, too.
- */
+/* Tensors that the exporter made are no parameters: a head that is the transposed table is tied to that, and
+ * a mask of zeros is a constant. */
 START_TEST(the_exporters_tensors_are_no_parameters)
 {
     Arena a = {0};
@@ -251,7 +254,7 @@ START_TEST(the_exporters_tensors_are_no_parameters)
 }
 END_TEST
 
-/* A layer that is applied twice: each call has its own transposed copy of the weight. */
+/* A layer that is applied twice, each time with its own transposed copy of the weight, has one parameter. */
 START_TEST(copies_of_one_parameter_are_tied)
 {
     Arena a = {0};
@@ -273,7 +276,8 @@ START_TEST(copies_of_one_parameter_are_tied)
 }
 END_TEST
 
-/* One Linear, as PyTorch exports it: not optimized, or by default, transposed under a name of its own. */
+/* Writes a Linear as PyTorch exports it: without optimization, or by default, with the weight transposed
+ * under a name of the exporter's. */
 static void linear_model(Builder *b, Arena *a, bool by_default)
 {
     start(b, 13);
@@ -289,7 +293,7 @@ static void linear_model(Builder *b, Arena *a, bool by_default)
     save(b, a, by_default ? "default.onnx" : "plain.onnx");
 }
 
-/* Its elements by name, freed with the file. */
+/* The array of that name, which must be there; it is freed with the file. */
 static Tensor array_of(DataFile *f, const char *name)
 {
     Tensor t;
@@ -328,7 +332,8 @@ static bool has_array(const char *path, const char *name)
     return has;
 }
 
-/* What stands transposed in the file has its module's name; it is written and read as the module holds it. */
+/* A weight that lies transposed in the model has its module's name, and is saved and loaded as the module
+ * holds it. */
 START_TEST(transposed_weights_have_their_names)
 {
     Arena a = {0};
@@ -339,7 +344,7 @@ START_TEST(transposed_weights_have_their_names)
     ckc_accepts(format("plain.onnx -o p %s --save p.safetensors --grads p.npz", args));
     ckc_accepts(format("default.onnx -o d %s --save d.safetensors --save d.onnx --grads d.npz", args));
     same_array("p.safetensors", "d.safetensors", "fc.weight");
-    same_array("p.npz", "d.npz", "fc.weight"); /* and as the file has it */
+    same_array("p.npz", "d.npz", "fc.weight"); /* gradients are also there as the model holds the weight */
     ck_assert(has_array("d.npz", "val_1") && !has_array("d.safetensors", "val_1"));
     ckc_accepts("run d/step.ckp --steps 3 --quiet --save again.safetensors");
     same_file("again.safetensors", "d.safetensors");
@@ -352,8 +357,8 @@ START_TEST(transposed_weights_have_their_names)
 }
 END_TEST
 
-/* Equal ones, as adapters of several layers that begin with zeros, are one tensor of the file: chosen by the
- * first one's name, saved under all, and apart with --untie. */
+/* Transposed weights that are equal, as adapters of several layers that start at zero, are one tensor of the
+ * model: the first one's name selects it, it is saved under all names, and --untie tells them apart. */
 START_TEST(merged_transposes_have_all_names)
 {
     Arena a = {0};
@@ -398,8 +403,8 @@ START_TEST(merged_transposes_have_all_names)
 }
 END_TEST
 
-/* A head that is a transposed copy of the table, under a name of the exporter's, is tied by its module's name
- * and saved under it. */
+/* A head that is a transposed copy of the table, under a name of the exporter's, is tied to the table by its
+ * module's name and saved under that. */
 START_TEST(transposed_copies_are_tied_by_name)
 {
     Arena a = {0};
@@ -425,7 +430,7 @@ START_TEST(transposed_copies_are_tied_by_name)
 }
 END_TEST
 
-/* y = h + h.detach() with h = w x, or without the detach that the exporter's optimizer takes away. */
+/* A model y = h + h.detach() with h = w x; kept: with the detach, which the exporter's optimizer removes. */
 static Imported detached_model(Builder *b, Arena *a, bool kept, const char *path)
 {
     start(b, 13);
@@ -443,7 +448,8 @@ static Imported detached_model(Builder *b, Arena *a, bool kept, const char *path
     return import_file(save(b, a, path));
 }
 
-/* No gradient goes through what PyTorch has detached; where its optimizer forgets that, a note says it. */
+/* No gradient flows through a detached value; if the exporter's optimizer has removed the detach, a note says
+ * so. */
 START_TEST(detached_values_stop_gradients)
 {
     Arena a = {0};
@@ -468,7 +474,8 @@ START_TEST(detached_values_stop_gradients)
 }
 END_TEST
 
-/* The record of a node into which the exporter has folded a norm is the norm's. */
+/* A convolution into which the exporter has folded a norm has the norm's record, but its weight does not
+ * stand for the norm's. */
 START_TEST(folded_norms_are_not_merged)
 {
     Arena a = {0};
@@ -493,8 +500,8 @@ START_TEST(folded_norms_are_not_merged)
 }
 END_TEST
 
-/* What the exporter computed from a parameter (the exponential of a scale), in one module or, merged, in
- * two: it trains instead. */
+/* A value that the exporter computed from a parameter, such as the exponential of a scale, trains in its
+ * place; one that stands for the values of two modules is told apart by --untie. */
 START_TEST(computed_in_place_of_parameters)
 {
     static const char *const scope[] = {"['', 'a', 'mul']", "['', 'b', 'mul_1']"};
@@ -523,7 +530,7 @@ START_TEST(computed_in_place_of_parameters)
 }
 END_TEST
 
-/* TorchScript's exporter names the merged weight by an Identity of the kept one. */
+/* TorchScript's exporter writes an Identity in place of a weight that it merged; --untie undoes that. */
 START_TEST(identities_of_merged_weights)
 {
     Arena a = {0};

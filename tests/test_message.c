@@ -1,5 +1,5 @@
-/* test_message.c -- what a user is told: nothing raw from files, names that were meant, lines as wide
- * as the terminal, and one about what is being done. */
+/* test_message.c -- what a user is told: text of files is escaped, a similar name is proposed, lines fit the
+ * terminal, and a line of progress tells what is being done; and which steps exceed the machine's memory. */
 #include "tests.h"
 #include "cli/cli.h"
 #include "command.h"
@@ -28,9 +28,9 @@ START_TEST(escapes)
     escaped(plain, plain);
     escaped("x\nckc: forged\r\033[2J\x7f", "x\\x0ackc: forged\\x0d\\x1b[2J\\x7f");
     escaped("\xc2\x9b" "1A", "\\xc2\\x9b1A");                 /* a control character of two bytes */
-    escaped("\xe2\x80\xae", "\\xe2\\x80\\xae");              /* turns the direction of writing */
-    escaped("\xff \xc3", "\\xff \\xc3");                       /* not UTF-8, cut off */
-    escaped("\xc0\xaf \xed\xa0\x80", "\\xc0\\xaf \\xed\\xa0\\x80"); /* too long, half of a pair */
+    escaped("\xe2\x80\xae", "\\xe2\\x80\\xae");              /* a character that reverses the text */
+    escaped("\xff \xc3", "\\xff \\xc3");                       /* not UTF-8; a sequence cut off */
+    escaped("\xc0\xaf \xed\xa0\x80", "\\xc0\\xaf \\xed\\xa0\\x80"); /* an overlong sequence; half a pair */
 }
 END_TEST
 
@@ -62,7 +62,7 @@ START_TEST(one_line_or_a_table)
 }
 END_TEST
 
-/* The file is named once, also if the message begins with the same letters. */
+/* An error's line names the file once, also if the message begins with it or with the same letters. */
 START_TEST(errors_name_the_file)
 {
     static const char *const line[] = {"b: budget of 10", "b: no such file"};
@@ -109,7 +109,8 @@ END_TEST
 
 /* ---- on a terminal -------------------------------------------------------------------------- */
 
-/* All that "ckc ARGS" writes on a terminal; the caller frees it. */
+/* All that "ckc ARGS" writes on a terminal with so many columns; the caller frees it.  *status: the exit
+ * status, -1 if a signal ended it. */
 static char *on_terminal(const char *args, unsigned short columns, int *status)
 {
     struct winsize size = {.ws_row = 24, .ws_col = columns};
@@ -132,7 +133,7 @@ static char *on_terminal(const char *args, unsigned short columns, int *status)
     return out;
 }
 
-/* A compiler that takes its time: what lasts shorter is not shown. */
+/* Puts a slow compiler in PATH, since progress is shown only for what takes longer than half a second. */
 static void slow_compiler(void)
 {
     ck_assert_int_eq(shell("mkdir bin"), 0);
@@ -153,7 +154,7 @@ START_TEST(planning_is_not_silent)
     char *out = on_terminal(args, 60, &status);
     ck_assert_msg(status == 3, "status %d: %s", status, out);
     ck_assert_msg(strstr(out, "\rckc: compiling "), "%s", out);
-    char *last = strstr(out, "\r\033[K" "ckc: "); /* the line is erased, then the message comes */
+    char *last = strstr(out, "\r\033[K" "ckc: "); /* the message follows once the line is erased */
     ck_assert_msg(last && strstr(last, "cannot be met"), "%s", out);
     ck_assert_msg(strstr(last, "\n  parameters ") != NULL, "%s", last);
     for (char *line = strtok(last + 4, "\r\n"); line; line = strtok(NULL, "\r\n"))
@@ -162,7 +163,7 @@ START_TEST(planning_is_not_silent)
 }
 END_TEST
 
-/* What a line of progress shows. */
+/* What lines of progress show: rate and time left; a bar.  progress_lines() returns the bits that it saw. */
 enum { SAID = 1, BAR = 2 };
 
 static int progress_lines(unsigned short columns, int steps)
@@ -184,8 +185,8 @@ static int progress_lines(unsigned short columns, int steps)
     return seen;
 }
 
-/* How far a run is, with a bar where there is room, and all that is said of it.  What lasts less than half a
- * second shows nothing: the steps are as many as this machine needs for it. */
+/* A run shows its rate, the time left and, if there is room, a bar.  What takes less than half a second shows
+ * nothing, so the number of steps grows until this machine takes longer. */
 START_TEST(progress_of_a_run)
 {
     for (unsigned short columns = 80; columns >= 60; columns -= 20) {
@@ -221,7 +222,7 @@ START_TEST(quiet_is_silent)
 }
 END_TEST
 
-/* What is printed where nothing is planned. */
+/* Commands that plan nothing print lines of at most 80 columns, without escape sequences. */
 START_TEST(tables_fit_80_columns)
 {
     static const char *const pages[] = {"opt --list", "devices",
@@ -241,7 +242,7 @@ START_TEST(tables_fit_80_columns)
 }
 END_TEST
 
-/* Lines of a summary and of the list of devices are wrapped, what follows under its own column. */
+/* Lines of a summary and of the list of devices are wrapped, and continue below their own column. */
 START_TEST(summaries_as_wide_as_the_terminal)
 {
     static const char *const pages[] = {"devices", "plan " MLP " --bind batch=4 --device h200 --output x"};
@@ -250,7 +251,7 @@ START_TEST(summaries_as_wide_as_the_terminal)
         char *out = on_terminal(pages[i], 60, &status), *last = out;
         ck_assert_int_eq(status, 0);
         for (char *at = out; (at = strstr(at, "\r\033[K")) != NULL;)
-            last = at += 4; /* behind the line of progress */
+            last = at += 4; /* skips the line of progress */
         ck_assert_msg(strstr(last, i ? "\n            " : "\n         ") != NULL, "%s", last);
         for (char *line = strtok(last, "\r\n"); line; line = strtok(NULL, "\r\n"))
             ck_assert_msg(strlen(line) < 60, "'%s'", line);
@@ -267,7 +268,8 @@ static bool default_costs(void *user, const Command *c, uint32_t n, StepCost *ou
     return !d->failed;
 }
 
-/* The plan of a product of a [64,64] parameter, on a machine with this much memory. */
+/* Checks that pass cost accepts a product with a [64,64] parameter if `fits`, else refuses it, on a machine
+ * with so many bytes of memory, 0: unknown, and within a budget in bytes, 0: none. */
 static void planned_within(int64_t memory, int64_t budget, bool fits)
 {
     Arena a = {0}, tmp = {0};
@@ -301,8 +303,8 @@ START_TEST(what_no_memory_holds_is_refused_early)
     planned_within(0, 0, true);
     planned_within(4 * MATRIX, 0, true);
     planned_within(4 * MATRIX - 1, 0, false);
-    planned_within(4 * MATRIX - 1, 3 * MATRIX, true); /* the budget is not refused for what it is not */
-    planned_within(2 * MATRIX - 1, 1, false);         /* what is always there */
+    planned_within(4 * MATRIX - 1, 3 * MATRIX, true); /* recomputation may meet the budget */
+    planned_within(2 * MATRIX - 1, 1, false);         /* parameter and input are always there */
 }
 END_TEST
 

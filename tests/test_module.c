@@ -1,5 +1,5 @@
-/* test_module.c -- modules by their paths in exporters' names and records, and the policy that --emit torch
- * writes for them. */
+/* test_module.c -- modules are recognised by paths in exporters' names and records, and --emit torch writes a
+ * policy that names them. */
 #include "tests.h"
 #include "command.h"
 #include "ir/module.h"
@@ -33,7 +33,7 @@ END_TEST
 #define BLOCKS                                                                                               \
     CKC_SOURCE_DIR "/tests/data/blocks.onnx --device fake --offload no --moves 20000 --optimizer sgd "
 
-/* torch.export's names have no path: it is in the records of nodes. */
+/* Activations of a model of torch.export, whose names have no paths, get modules from records of nodes. */
 START_TEST(activations_have_modules)
 {
     ckc_accepts("plan " BLOCKS "--json -o o");

@@ -1,4 +1,4 @@
-/* tests.h -- the suites that main.c runs. */
+/* tests.h -- the suites that main.c runs, and what every test may use. */
 #ifndef CKC_TESTS_H
 #define CKC_TESTS_H
 #include <check.h>
