@@ -1,10 +1,10 @@
-/* test_batch.c -- which dimension is the batch, the same for --accumulate auto, oom and sweep --batch. */
+/* test_batch.c -- --accumulate auto, ckc oom and ckc sweep --batch agree on which dimension is the batch. */
 #include "tests.h"
 #include "command.h"
 #include "onnx_builder.h"
 #include <string.h>
 
-/* Layers on the sum of two inputs, whose first dimensions are the letters of `batch`. */
+/* Writes m.onnx: layers on the sum of two inputs, whose first dimensions are the two letters of `batch`. */
 static void make_model(const char *batch)
 {
     static Builder b;
@@ -31,7 +31,8 @@ static void make_model(const char *batch)
 
 #define DEVICE "m.onnx --device fake --optimizer sgd --moves 5000 "
 
-/* Models, and all ways to say that 64 rows are the batch; what `ckc oom` says instead, and --batch. */
+/* The letters of a model, a --bind that makes 64 rows its batch, the option with which ckc oom proposes fewer
+ * rows, and what stands in front of the range in --batch. */
 static const struct {
     const char *model, *bind, *smaller, *swept;
 } said[] = {
