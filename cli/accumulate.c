@@ -191,8 +191,9 @@ static bool try_whole(Choice *c)
     if (!c->planned && o->diag.status != EXIT_INFEASIBLE)
         return false;
     add_trial(c, 1, c->best, c->planned);
-    int64_t reserved = c->planned ? 0 : step_device(&c->given)->reserved; /* a plan's budget includes it */
-    c->budget = c->given.budget ? c->given.budget : c->best->info.plan.budget + reserved;
+    /* a plan's budget includes what the device reserves */
+    int64_t outside = c->planned ? c->given.beside : step_outside(&c->given);
+    c->budget = c->given.budget ? c->given.budget : c->best->info.plan.budget + outside;
     c->why = o->diag;
     o->diag = (Diag){0};
     return true;

@@ -47,7 +47,6 @@ typedef struct {
     const char *weights;     /* --weights FILE; NULL: the model's own */
     const char *val;         /* --val FILE; NULL: none */
     int64_t val_every;       /* steps between validations; 0: once an epoch */
-    int64_t beside;          /* bytes that validation's forward pass takes on the device */
     int64_t epochs;          /* 0: not said */
     int schedule;            /* LrShape; -1: not said */
     int64_t warmup;          /* -1: not said */

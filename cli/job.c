@@ -109,7 +109,7 @@ static bool open_profile(Job *j)
 static int64_t room_left(const Options *o)
 {
     int64_t room = device_room(&o->device);
-    return room > o->beside ? room - o->beside : room > 0;
+    return room > o->step.beside ? room - o->step.beside : room > 0;
 }
 
 /* Sets what the passes know of the device: asked of the device itself if it is here, else from its file. */

@@ -61,11 +61,8 @@ static bool plan_validation(Validation *v, const PassRun *how)
 /* Takes validation's part from the budget. */
 static bool share_budget(Options *o, const Validation *v)
 {
-    int64_t bytes = o->beside = v->job->plan->arena_bytes;
-    if (!o->step.budget)
-        return true;
-    o->step.budget -= bytes;
-    return o->step.budget > 0 ||
+    int64_t bytes = o->step.beside = v->job->plan->arena_bytes;
+    return !o->step.budget || o->step.budget > bytes ||
            fail_status(&o->diag, EXIT_INFEASIBLE,
                        "--val: the forward pass alone takes %" PRId64 " bytes of the budget", bytes);
 }

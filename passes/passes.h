@@ -49,7 +49,8 @@ typedef struct {
     int64_t head_rows;       /* rows of logits at a time, whatever their size; 0 = the device's */
     int64_t update_bytes;    /* weight gradients from this size on are split by rows; 0 = the device's */
     int64_t factor_bytes;    /* their factors from this size on are computed in blocks; 0 = the device's */
-    int64_t budget;          /* bytes, 0 = none; the arena gets these less what the device reserves */
+    int64_t budget;          /* bytes, 0 = none; the arena gets these less step_outside() */
+    int64_t beside;          /* bytes that validation takes beside the step */
     double budget_fraction;  /* > 0: the budget as a fraction of the keep-everything arena */
     bool least_bytes;        /* instead of a budget: find the smallest arena whose step takes at most */
     double overhead;         /* (1 + overhead) times the step that recomputes nothing */
@@ -86,11 +87,13 @@ static inline const DeviceInfo *step_device(const StepOptions *o)
     return o->device ? o->device : &device_cpu;
 }
 
-/* Bytes of the budget that are left for the step's arena beside what the device reserves; 0: no budget was
- * given in bytes. */
+/* Bytes of a budget that are not for the step's arena: what the device reserves and what runs beside. */
+static inline int64_t step_outside(const StepOptions *o) { return step_device(o)->reserved + o->beside; }
+
+/* Bytes of the budget that are left for the arena; 0: no budget was given in bytes. */
 static inline int64_t step_budget(const StepOptions *o)
 {
-    return o->budget > 0 ? o->budget - step_device(o)->reserved : 0;
+    return o->budget > 0 ? o->budget - step_outside(o) : 0;
 }
 
 typedef struct { Val param, grad, state[2]; } Trained; /* state: optimizer state, {0} = none */

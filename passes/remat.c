@@ -327,7 +327,7 @@ static const char *other_choices(Remat *r)
     *info = given;
     return ok && any.size.arena < given.plan.min_feasible_bytes
                ? arena_printf(r->cx->tmp, ", with --choices budget %lld bytes",
-                              (long long)(any.size.arena + step_device(r->cx->opt)->reserved))
+                              (long long)(any.size.arena + step_outside(r->cx->opt)))
                : "";
 }
 
@@ -336,7 +336,7 @@ static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
 {
     Plan p;
     StepInfo *info = r->cx->info;
-    int64_t reserved = step_device(r->cx->opt)->reserved;
+    int64_t outside = step_outside(r->cx->opt);
     if (r->brief)
         return fail_status(r->cx->diag, EXIT_INFEASIBLE, "the budget cannot be met");
     const char *choices = other_choices(r);
@@ -345,7 +345,7 @@ static bool infeasible(Remat *r, const RematResult *least, int64_t budget)
     return fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met: the smallest known to be feasible is "
                        "%lld bytes%s%s:\t%s",
-                       (long long)(budget + reserved), (long long)(info->plan.min_feasible_bytes + reserved),
+                       (long long)(budget + outside), (long long)(info->plan.min_feasible_bytes + outside),
                        choices, budget == r->cx->opt->memory ? " (ckc oom finds what fits)" : "",
                        plan_describe_peak(&p, info, r->cx->tmp));
 }
@@ -544,11 +544,11 @@ static bool follow_policy(Remat *r, int64_t budget)
         ask -= least - budget;
     }
     least = r->size.arena < least ? r->size.arena : least;
-    int64_t reserved = step_device(r->cx->opt)->reserved;
+    int64_t outside = step_outside(r->cx->opt);
     return r->cx->opt->policy_anyway ||
            fail_status(r->cx->diag, EXIT_INFEASIBLE,
                        "budget of %lld bytes cannot be met by policy %s: it takes %lld bytes",
-                       (long long)(budget + reserved), r->cx->opt->policy, (long long)(least + reserved));
+                       (long long)(budget + outside), r->cx->opt->policy, (long long)(least + outside));
 }
 
 static bool write_instance(const Remat *r)
@@ -573,8 +573,9 @@ static bool budget_exceeds_reserved(const StepOptions *o, Diag *d)
     const DeviceInfo *device = step_device(o);
     return o->budget == 0 || step_budget(o) > 0 ||
            fail_status(d, EXIT_INFEASIBLE,
-                       "budget of %lld bytes cannot be met: driver, context and libraries of %s take %lld",
-                       (long long)o->budget, device->title, (long long)device->reserved);
+                       "budget of %lld bytes cannot be met: driver, context and libraries of %s%s take %lld",
+                       (long long)o->budget, device->title, o->beside ? ", and validation," : "",
+                       (long long)step_outside(o));
 }
 
 /* ---- states in the host's memory ------------------------------------------------------------------ */

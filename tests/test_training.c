@@ -487,6 +487,12 @@ START_TEST(what_would_do_nothing)
     ckc_fails("", MLP "--val a.npz --optimizer none", 1, "--val");
     ckc_fails("", MLP "--val none.npz", 1, "none.npz: No such file");
     ckc_fails("", MLP "--val a.npz --budget 1kB", 3, "--val: the forward pass alone takes");
+    ckc_fails("", MLP "--val a.npz --budget 40kB --policy keep-all", 3,
+              "budget of 40000 bytes cannot be met by");
+    ckc_fails("", MLP "--val a.npz --budget 40kB", 3, "budget of 40000 bytes cannot be met");
+    int64_t least = ckc_least_budget();
+    ckc_accepts(format(MLP "--quiet --data a.npz --val a.npz --budget %lldB", (long long)least));
+    ckc_fails("", format(MLP "--val a.npz --budget %lldB", (long long)least - 1), 3, "cannot be met");
     ckc_accepts(MLP "--quiet");
     ckc_fails("", "run p/step.ckp --epochs 2", 1, "--epochs needs --data");
 }
