@@ -146,6 +146,9 @@ int cmd_help(Options *o);
 
 /* To be called before a step is planned: finds the device, and refuses options that would change nothing. */
 bool step_check(Options *o);
+/* Takes out of s an option that its optimizer does not have; returns its name, with the reason in d.  NULL:
+ * there is none. */
+const char *step_take_out(StepOptions *s, Diag *d);
 
 /* ---- policies.c: ways to plan beside each other ---------------------------------------------- */
 

@@ -15,6 +15,7 @@ static const char *const changes_text[] = {"nothing", "last bits", "rounding", "
 
 typedef struct {
     const char *name, *how; /* options that are added */
+    const char *without;    /* options that have to be left out; NULL: none */
     Changes changes;
     const char *why;            /* why there is no plan; NULL: there is one */
     int64_t peak, ns, k, batch; /* k: micro-batches; rows of a step, 0: not known */
@@ -127,6 +128,15 @@ static bool try_micro(Oom *m)
     return true;
 }
 
+/* Takes out of s what its optimizer does not have; the options as text, NULL: there are none. */
+static const char *left_out(StepOptions *s, Arena *a)
+{
+    const char *text = NULL, *name;
+    while ((name = step_take_out(s, &(Diag){0})))
+        text = text ? arena_printf(a, "%s --%s", text, name) : arena_printf(a, "--%s", name);
+    return text;
+}
+
 /* Tries changed options within the budget, in micro-batches if one batch does not fit. */
 static bool try_other(Oom *m, const StepOptions *s, const char *name, Changes changes, const char *how)
 {
@@ -151,11 +161,10 @@ static bool try_changes(Oom *m)
             continue;
         s = m->given;
         s.optim = (OptimKind)k;
-        s.number = optim_unsaid;
-        s.nno_decay = 0;
-        s.no_decay_auto = s.nesterov = false;
+        const char *without = left_out(&s, &m->o->arena);
         TRY(try_other(m, &s, optim_name[k], OPTIMIZER,
                       arena_printf(&m->o->arena, "--optimizer %s", optim_name[k])));
+        m->way[m->n - 1].without = without;
     }
     return true;
 }
@@ -226,7 +235,8 @@ static void print_way(FILE *f, const Oom *m, const Way *w, uint32_t place)
     }
     print_line(f, "%" PRIu32 "  %-22s %10s %9.4g ms %10s  %s", place, w->name, bytes_str(w->peak, peak),
                ns_ms(w->ns), rate_str(rate(w), text), changes_text[w->changes]);
-    print_line(f, "   --budget %s%s%s", m->budget, *w->how ? " " : "", w->how);
+    print_line(f, "   --budget %s%s%s%s%s", m->budget, *w->how ? " " : "", w->how,
+               w->without ? ", without " : "", w->without ? w->without : "");
 }
 
 static void print_head(FILE *f, const Oom *m)
@@ -264,11 +274,12 @@ static json_t *way_json(const Oom *m, const Way *w)
     if (w->why)
         return json_pack("{s:s, s:b, s:o}", "name", w->name, "fits", false, "reason", text_json(w->why));
     return json_pack(
-        "{s:s, s:b, s:s, s:o, s:I, s:f, s:f, s:I, s:i, s:I}", "name", w->name, "fits", fits(m, w), "changes",
-        changes_text[w->changes], "options",
+        "{s:s, s:b, s:s, s:o, s:s?, s:I, s:f, s:f, s:I, s:i, s:I}", "name", w->name, "fits", fits(m, w),
+        "changes", changes_text[w->changes], "options",
         text_json(arena_printf(&m->o->arena, "--budget %s%s%s", m->budget, *w->how ? " " : "", w->how)),
-        "peak_bytes", (json_int_t)w->peak, "predicted_ms", ns_ms(w->ns), "samples_per_second", rate(w),
-        "accumulate", (json_int_t)w->k, "redone", (int)w->redone, "host_bytes", (json_int_t)w->host);
+        "without", w->without, "peak_bytes", (json_int_t)w->peak, "predicted_ms", ns_ms(w->ns),
+        "samples_per_second", rate(w), "accumulate", (json_int_t)w->k, "redone", (int)w->redone, "host_bytes",
+        (json_int_t)w->host);
 }
 
 static void print_json(const Oom *m)

@@ -23,11 +23,10 @@ static bool check_offload(Options *o)
                 device->name);
 }
 
-/* Fails if a number is given that the optimizer does not have. */
-static bool check_numbers(const StepOptions *s, Diag *d)
+const char *step_take_out(StepOptions *s, Diag *d)
 {
     static const char *const option[] = {"lr", "momentum", "beta1", "beta2", "eps", "weight-decay"};
-    for (int i = 0; i < OPTIM_NUMBERS; i++) {
+    for (int i = 0; i < OPTIM_NUMBERS && s->optim != OPTIM_NONE; i++) {
         if (isnan(s->number.v[i]) || !isnan(optim_default[s->optim].v[i]))
             continue;
         char have[80] = "";
@@ -35,9 +34,22 @@ static bool check_numbers(const StepOptions *s, Diag *d)
             if (!isnan(optim_default[k].v[i]))
                 snprintf(have + strlen(have), sizeof have - strlen(have), "%s%s", have[0] ? ", " : "",
                          optim_name[k]);
-        return fail(d, "--%s belongs to --optimizer %s", option[i], have);
+        s->number.v[i] = NAN;
+        diag_set(d, "--%s belongs to --optimizer %s", option[i], have);
+        return option[i];
     }
-    return true;
+    if (s->nesterov && s->optim != OPTIM_MOMENTUM) {
+        s->nesterov = false;
+        diag_set(d, "--nesterov belongs to --optimizer momentum");
+        return "nesterov";
+    }
+    if ((s->nno_decay || s->no_decay_auto) && !(optim_numbers(s).weight_decay > 0)) {
+        s->nno_decay = 0;
+        s->no_decay_auto = false;
+        diag_set(d, "--no-decay needs a --weight-decay");
+        return "no-decay";
+    }
+    return NULL;
 }
 
 /* Refuses options that would change nothing. */
@@ -47,13 +59,11 @@ static bool check_options(Options *o)
     Diag *d = &o->diag;
     if (!o->path)
         return fail(d, "no model given (try ckc --help)");
-    TRY(s->optim == OPTIM_NONE || check_numbers(s, d));
-    if (s->optim != OPTIM_MOMENTUM && s->nesterov)
-        return fail(d, "--nesterov belongs to --optimizer momentum");
+    StepOptions other = *s;
+    if (step_take_out(&other, d))
+        return false;
     if (s->loss_scale > 0 && s->precision != PRECISION_FP16)
         return fail(d, "--loss-scale belongs to --precision fp16");
-    if ((s->nno_decay || s->no_decay_auto) && !(optim_numbers(s).weight_decay > 0))
-        return fail(d, "--no-decay needs a --weight-decay");
     if (o->val && (s->optim == OPTIM_NONE || s->loss == LOSS_NONE))
         return fail(d, "--val needs a loss and an optimizer");
     if (o->val_every && !o->val)

@@ -142,6 +142,29 @@ START_TEST(what_is_first_fits)
 }
 END_TEST
 
+/* The options of the command are kept where another optimizer has them; it is said which it has not. */
+START_TEST(what_another_optimizer_has_not)
+{
+    ckc_accepts("oom " STEP "--budget 90kB --json --beta1 0.8 --lr 0.1 --no-decay auto");
+    json_t *o = read_json("out"), *w;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(o, "ways"), i, w)
+    {
+        const char *without = json_string_value(json_object_get(w, "without"));
+        if (!json_is_true(json_object_get(w, "fits")))
+            continue;
+        bool beta = !without || !strstr(without, "--beta1"),
+             decay = !without || !strstr(without, "--no-decay");
+        n += !beta && !decay;
+        ckc_accepts(format("plan " STEP "%s -o p -q --lr 0.1 %s %s", string(w, "options"),
+                           beta ? "--beta1 0.8" : "", decay ? "--no-decay auto" : ""));
+    }
+    ck_assert_uint_ge(n, 2);
+    json_decref(o);
+    ckc_prints("oom " STEP "--budget 90kB --beta1 0.8", "--budget 90kB --optimizer sgd, without --beta1");
+}
+END_TEST
+
 START_TEST(what_cannot_fit)
 {
     ck_assert_int_eq(ckc("oom " STEP "--budget 5kB"), 3);
@@ -167,6 +190,7 @@ Suite *suite_explain(void)
     tcase_add_test(t, one_value_and_one_module);
     tcase_add_test(t, nothing_is_computed_again);
     tcase_add_test(t, what_is_first_fits);
+    tcase_add_test(t, what_another_optimizer_has_not);
     tcase_add_test(t, what_cannot_fit);
     return s;
 }
