@@ -16,6 +16,7 @@ typedef struct Region {
     struct Region *next;
     IndexRange range;
     InputView view;
+    bool *has; /* per element of a row: the view has it */
 } Region;
 
 typedef struct {
@@ -28,6 +29,7 @@ typedef struct {
     Type type;
     int64_t rows,
         period;    /* number of rows of a batch and of the array; if equal, every batch has all */
+    int64_t row;   /* FEED_ROWS: elements of a row, which may have any place in a batch */
     int64_t shift; /* FEED_TEXT, in bytes: 0 for tokens, 1 for targets */
 } Input;
 
@@ -54,9 +56,20 @@ static int64_t text_windows(const Feed *f)
 static void add_region(Feed *f, Input *in, IndexRange range, const InputView *view)
 {
     Region *r = NEW(&f->arena, Region, 1);
-    *r = (Region){in->region, range, *view};
+    *r = (Region){in->region, range, *view, NULL};
     in->region = r;
     in->range = range_of_both(in->range, range);
+}
+
+/* Marks what each region has of a row. */
+static void mark_regions(Feed *f, Input *in, const Type *own)
+{
+    int64_t count = type_count(own);
+    in->row = in->rows > 1 ? count / in->rows : count;
+    for (Region *r = in->region; r; r = r->next) {
+        r->has = NEW(&f->arena, bool, in->row + 1);
+        view_mark(&r->view, in->row, r->has);
+    }
 }
 
 /* Finds the ranges of each integer input.  Float targets of a loss are 0 or 1, which every such loss takes,
@@ -143,18 +156,12 @@ static bool matches(Input *in, const Type *want, bool few)
     return in->period >= (few ? 1 : in->rows);
 }
 
-/* The range of element i of the array, whose row may have any place in a batch. */
-static IndexRange range_at(const Input *in, const Type *own, int64_t i)
+/* The range of element i of the array. */
+static IndexRange range_at(const Input *in, int64_t i)
 {
-    int64_t at[MAX_RANK];
-    int first = in->rows > 1 ? 1 : 0;
-    for (int a = own->rank - 1; a >= first; a--) {
-        at[a] = i % own->dim[a];
-        i /= own->dim[a];
-    }
     IndexRange range = {0};
     for (const Region *r = in->region; r; r = r->next)
-        if (view_has(&r->view, at, first, own->rank))
+        if (r->has[i % in->row])
             range = range_of_both(range, r->range);
     return range;
 }
@@ -190,7 +197,7 @@ static bool check_value(const Input *in, const Type *own, const char *name, cons
                     dtype_name[own->dt]);
     if (in_range(&in->range, v)) /* all regions take it */
         return true;
-    IndexRange r = range_at(in, own, i);
+    IndexRange r = range_at(in, i);
     return in_range(&r, v) ||
            fail(d, "%s: element %" PRId64 " is %" PRId64 ", outside [%" PRId64 ", %" PRId64 ")", name, i, v,
                 r.negative ? -r.limit : 0, r.limit);
@@ -227,6 +234,7 @@ static bool bind_array(Feed *f, int k, Diag *d)
     if (!matches(in, want, f->order == FEED_ONCE))
         return fail(d, "%s: the data is %s, the model wants %s", name, type_str(&in->type, is),
                     type_str(want, model));
+    mark_regions(f, in, want);
     return check_values(f, in, name, d);
 }
 

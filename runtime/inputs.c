@@ -98,79 +98,97 @@ bool keeps_indices(const Graph *g, const Node *n)
 
 InputView view_whole(const Type *t)
 {
-    InputView v = {0};
-    for (int i = 0; i < t->rank; i++) {
-        v.axis[i] = i;
-        v.step[i] = 1;
-        v.size[i] = t->dim[i];
-    }
+    InputView v = {.rank = t->rank};
+    type_strides(t, v.step);
+    memcpy(v.size, t->dim, sizeof v.size);
     return v;
 }
 
 static bool follow_slice(InputView *v, const SliceAttrs *at, const Type *x)
 {
     for (int i = 0; i < x->rank; i++) {
-        int a = v->axis[i];
         if (at->size.v[i] == x->dim[i] && at->step.v[i] == 1)
             continue;
-        if (a < 0)
+        if (v->regrouped)
             return false;
-        v->first[a] += v->step[a] * at->start.v[i];
-        v->step[a] *= at->size.v[i] > 1 ? at->step.v[i] : 1;
-        v->size[a] = at->size.v[i];
+        v->first += v->step[i] * at->start.v[i];
+        v->step[i] *= at->step.v[i];
+        v->size[i] = at->size.v[i];
     }
     return true;
 }
 
-/* Maps the leading axes of y to those of x, as long as they are equal apart from extents of 1; the others
- * become -1. */
-static void follow_reshape(InputView *v, const Type *x, const Type *y)
+/* Makes v's axes those of y, from the last: axes whose elements follow each other at one distance are one,
+ * and are cut as y's are. */
+static void follow_reshape(InputView *v, const Type *y)
 {
-    int from[MAX_RANK], i = 0, j = 0;
-    memcpy(from, v->axis, sizeof from);
-    while (j < y->rank) {
-        if (i < x->rank && x->dim[i] == y->dim[j])
-            v->axis[j++] = from[i++];
-        else if (y->dim[j] == 1)
-            v->axis[j++] = -1;
-        else if (i < x->rank && x->dim[i] == 1)
-            i++;
-        else
-            break;
+    InputView to = {.rank = y->rank, .first = v->first};
+    int j = y->rank;
+    int64_t have = 1, taken = 1, step = 1;
+    memcpy(to.size, y->dim, sizeof to.size);
+    for (int i = v->rank; i-- > 0;) {
+        step = have == 1 && v->size[i] != 1 ? v->step[i] : step;
+        have *= v->size[i];
+        if (i > 0 && (v->size[i - 1] == 1 || have == 1 || v->step[i - 1] == have * step))
+            continue;
+        for (; j > 0 && (taken < have || y->dim[j - 1] == 1); taken *= y->dim[j])
+            to.step[--j] = taken * step;
+        v->regrouped |= taken != have;
+        have = taken = 1;
     }
-    while (j < y->rank)
-        v->axis[j++] = -1;
+    v->regrouped |= j > 0;
+    if (!v->regrouped)
+        *v = to;
+}
+
+/* Moves axis perm[i] to i. */
+static void follow_transpose(InputView *v, const Ints *perm)
+{
+    const InputView was = *v;
+    for (int i = 0; i < perm->n; i++) {
+        v->step[i] = was.step[perm->v[i]];
+        v->size[i] = was.size[perm->v[i]];
+    }
+}
+
+/* The elements along an axis that is expanded are one. */
+static void follow_expand(InputView *v, const Type *x, const Type *y)
+{
+    const InputView was = *v;
+    v->rank = y->rank;
+    for (int i = y->rank - 1, k = x->rank - 1; i >= 0; i--, k--) {
+        v->step[i] = k >= 0 && x->dim[k] == y->dim[i] ? was.step[k] : 0;
+        v->size[i] = y->dim[i];
+    }
 }
 
 bool view_follow(InputView *v, const Graph *g, const Node *n)
 {
     const Type *x = val_type(g, n->in[0]), *y = val_type(g, n->out[0]);
-    InputView was = *v;
-    switch (n->op) {
-    case OP_slice:
+    if (n->op == OP_slice)
         return follow_slice(v, n->attr, x);
-    case OP_reshape:
-        follow_reshape(v, x, y);
-        return true;
-    case OP_transpose:
-        for (int i = 0; i < y->rank; i++)
-            v->axis[i] = was.axis[((const TransposeAttrs *)n->attr)->perm.v[i]];
-        return true;
-    case OP_expand:
-        for (int i = y->rank - 1, k = x->rank - 1; i >= 0; i--, k--)
-            v->axis[i] = k >= 0 && x->dim[k] == y->dim[i] ? was.axis[k] : -1;
-        return true;
-    default:
-        return true;
-    }
+    if (n->op == OP_reshape && !v->regrouped)
+        follow_reshape(v, y);
+    else if (n->op == OP_transpose && !v->regrouped)
+        follow_transpose(v, &((const TransposeAttrs *)n->attr)->perm);
+    else if (n->op == OP_expand && !v->regrouped)
+        follow_expand(v, x, y);
+    return true;
 }
 
-bool view_has(const InputView *v, const int64_t *at, int first, int rank)
+void view_mark(const InputView *v, int64_t row, bool *has)
 {
-    for (int a = first; a < rank; a++) {
-        int64_t d = at[a] - v->first[a];
-        if (d % v->step[a] != 0 || d / v->step[a] < 0 || d / v->step[a] >= v->size[a])
-            return false;
+    int64_t count = 1;
+    for (int i = 0; i < v->rank; i++)
+        count *= v->step[i] ? v->size[i] : v->size[i] > 0;
+    for (int64_t k = 0; k < count; k++) {
+        int64_t at = v->first, rest = k;
+        for (int i = v->rank; i-- > 0;) {
+            if (!v->step[i])
+                continue;
+            at += rest % v->size[i] * v->step[i];
+            rest /= v->size[i];
+        }
+        has[at % row] = true;
     }
-    return true;
 }

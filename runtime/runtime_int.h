@@ -29,17 +29,20 @@ IndexRange range_of_both(IndexRange a, IndexRange b);
 /* Does the result of n consist of integers of its operand, unchanged? */
 bool keeps_indices(const Graph *g, const Node *n);
 
-/* The elements of an input that a value has: first + step * i, 0 <= i < size, along each input axis. */
+/* The elements of an input that a value has: element `first` and, along each axis of the value, those at a
+ * distance of step * i, 0 <= i < size. */
 typedef struct {
-    int axis[MAX_RANK]; /* for each axis of the value the input's axis, or -1 */
-    int64_t first[MAX_RANK], step[MAX_RANK], size[MAX_RANK];
+    int rank;
+    bool regrouped; /* the value's axes are others, after a reshape of axes that have no common distance */
+    int64_t first, step[MAX_RANK], size[MAX_RANK];
 } InputView;
 InputView view_whole(const Type *t);
 /* Turns v from the view of a node's operand into that of its result, for a node that keeps_indices(); false:
  * the view is not known. */
 bool view_follow(InputView *v, const Graph *g, const Node *n);
-/* Does v have the element at at[first], ..., at[rank - 1], at any place along the axes before `first`? */
-bool view_has(const InputView *v, const int64_t *at, int first, int rank);
+/* Sets has[place] for each element of v, where rows of an input have `row` elements, and place is that in
+ * any. */
+void view_mark(const InputView *v, int64_t row, bool *has);
 
 /* ---- train.c ----------------------------------------------------------- */
 

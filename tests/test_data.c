@@ -369,22 +369,30 @@ END_TEST
 
 /* ---- what an input may be ------------------------------------------------------------ */
 
+/* A column for each of two tables; the other way to each is through axes that were made one. */
 START_TEST(columns_have_ranges_of_their_own)
 {
-    static const char *const categories = /* a column for each of two tables */
-        "graph {\n"
-        "  input %idx: i64[2,2]\n"
-        "  param %a: f32[3,4]\n"
-        "  param %b: f32[9,4]\n"
+    static const char *const columns[] = {
         "  %ia: i64[2,1] = slice %idx {start=[0,0], step=[1,1], size=[2,1]}\n"
         "  %ja: i64[2] = reshape %ia {shape=[2]}\n"
         "  %t: i64[2,2] = transpose %idx {perm=[1,0]}\n"
-        "  %ib: i64[1,2] = slice %t {start=[1,1], step=[1,-1], size=[1,2]}\n"
-        "  %ea: f32[2,4] = gather %a, %ja {axis=0}\n"
-        "  %eb: f32[1,2,4] = gather %b, %ib {axis=0}\n"
-        "  %s: f32[1,2,4] = add %ea, %eb\n"
-        "  output %s\n"
-        "}\n";
+        "  %ib: i64[1,2] = slice %t {start=[1,1], step=[1,-1], size=[1,2]}\n",
+        /* the batch's rows one behind the other, every second element */
+        "  %f: i64[4] = reshape %idx {shape=[4]}\n"
+        "  %ja: i64[2] = slice %f {start=[2], step=[-2], size=[2]}\n"
+        "  %t: i64[2,2] = transpose %idx {perm=[1,0]}\n"
+        "  %u: i64[1,2,2] = reshape %t {shape=[1,2,2]}\n"
+        "  %sb: i64[1,1,2] = slice %u {start=[0,1,0], step=[1,1,1], size=[1,1,2]}\n"
+        "  %ib: i64[1,2] = reshape %sb {shape=[1,2]}\n",
+        /* two copies of each, of which one is taken */
+        "  %r: i64[2,2,1] = reshape %idx {shape=[2,2,1]}\n"
+        "  %e: i64[3,2,2,2] = expand %r {shape=[3,2,2,2]}\n"
+        "  %f: i64[3,4,2] = reshape %e {shape=[3,4,2]}\n"
+        "  %sa: i64[1,2,1] = slice %f {start=[2,0,1], step=[1,2,1], size=[1,2,1]}\n"
+        "  %ja: i64[2] = reshape %sa {shape=[2]}\n"
+        "  %sb: i64[1,2,1] = slice %f {start=[1,1,0], step=[1,2,1], size=[1,2,1]}\n"
+        "  %ib: i64[1,2] = reshape %sb {shape=[1,2]}\n",
+    };
     static const struct {
         int64_t idx[8];
         const char *want; /* the error; empty: the data is accepted */
@@ -397,7 +405,19 @@ START_TEST(columns_have_ranges_of_their_own)
     Arena arena = {0};
     Diag d = {0};
     graph_init(&g, &arena, &d);
-    ck_assert_msg(graph_parse(&g, categories, &d) && graph_verify(&g, &d), "%s", d.msg);
+    const char *text = arena_printf(&arena,
+                                    "graph {\n"
+                                    "  input %%idx: i64[2,2]\n"
+                                    "  param %%a: f32[3,4]\n"
+                                    "  param %%b: f32[9,4]\n"
+                                    "%s"
+                                    "  %%ea: f32[2,4] = gather %%a, %%ja {axis=0}\n"
+                                    "  %%eb: f32[1,2,4] = gather %%b, %%ib {axis=0}\n"
+                                    "  %%s: f32[1,2,4] = add %%ea, %%eb\n"
+                                    "  output %%s\n"
+                                    "}\n",
+                                    columns[_i]);
+    ck_assert_msg(graph_parse(&g, text, &d) && graph_verify(&g, &d), "%s", d.msg);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         NamedTensor v = {"idx", {type_make(DT_I64, 2, (int64_t[]){4, 2}), (void *)cases[i].idx}};
         ck_assert(npz_write("idx.npz", 1, &v, &d));
@@ -637,7 +657,7 @@ Suite *suite_data(void)
     tcase_add_test(tc, tensorproto);
     tcase_add_test(tc, fixtures);
     tcase_add_test(tc, text_windows);
-    tcase_add_test(tc, columns_have_ranges_of_their_own);
+    tcase_add_loop_test(tc, columns_have_ranges_of_their_own, 0, 3);
     tcase_add_test(tc, integers_fit_in_the_input);
     tcase_add_test(tc, safetensors_bytes);
     tcase_add_test(tc, safetensors_names);
