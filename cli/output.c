@@ -242,7 +242,11 @@ static bool first_value(void *user, Val v, Tensor *t, Diag *d)
 
 static bool write_onnx(Job *j, NewFile *model, NewFile *data)
 {
-    OnnxStep how = {.noutputs = job_results(j),
+    Results r = output_results(j);
+    for (uint32_t i = r.gradients; i < j->plan->g->nout; i++)
+        r.name[i] = arena_printf(&j->arena, "%s.grad", r.name[i]);
+    OnnxStep how = {.output = r.name,
+                    .noutputs = r.gradients,
                     .value = data ? first_value : NULL,
                     .user = j,
                     .data = data,

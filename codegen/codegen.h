@@ -31,6 +31,7 @@ int codegen_c(FILE *f, const Kernel *const *k, int n, int *func_of_kernel);
 /* ---- ONNX (onnx.c) ---------------------------------------------------------------------------- */
 
 typedef struct {
+    const char *const *output; /* names of the graph's outputs; one that an input has gets a number there */
     uint32_t noutputs; /* number of the graph's outputs that are the loss or the model's; gradients follow */
     /* Writes what v is before the first step into t->data. */
     bool (*value)(void *user, Val v, Tensor *t, Diag *d);

@@ -1,9 +1,10 @@
 /* onnx.c -- the step of a plan as an ONNX model of standard operators (--emit onnx).
  *
  * Inputs are the data, lr, the step's number, and all values that live across steps: parameters, optimizer
- * state, running statistics, each with its initial value as the default.  Outputs are the loss, the model's
- * outputs and, as NAME.next, the updated value of each of those inputs: a caller feeds them back.  Nodes are
- * in the order of the schedule; a recomputation is a node of its own, a move to the host is an Identity. */
+ * state, running statistics, each with its initial value as the default.  Outputs are those of the graph, the
+ * loss first, and, as NAME.next, the updated value of each of those inputs: a caller feeds them back.  Nodes
+ * are in the order of the schedule; a recomputation is a node of its own, a move to the host is an Identity.
+ */
 #include "ir/onnx/nodes.h"
 #include "ir/uses.h"
 #include "codegen.h"
@@ -147,7 +148,7 @@ static void write_outputs(Writer *w)
 {
     const Graph *g = w->g;
     for (uint32_t i = 0; i < g->nout; i++)
-        write_output(w, g->out[i], i == 0 ? "loss" : g->vals[g->out[i].i].name);
+        write_output(w, g->out[i], w->how->output[i]);
     for (uint32_t i = 0; i < g->nupdate; i++)
         write_output(w, g->update[i].value, arena_printf(w->a, "%s.next", w->name[g->update[i].state.i]));
 }
@@ -176,8 +177,12 @@ bool codegen_onnx(FILE *f, const Plan *p, const OnnxStep *how, Diag *d)
     w.o = onnx_nodes(&a, p->g, d);
     w.uses = plan_uses(p, how->noutputs, &a);
     put_string(&a, &w.graph, GRAPH_NAME, "training_step");
-    onnx_reserve(w.o, "loss"); /* the model may have a value of that name */
-    bool ok = write_sources(&w) && write_nodes(&w);
+    if (p->g->nout)
+        onnx_reserve(w.o, how->output[0]); /* "loss": the model may have a value of that name */
+    bool ok = write_sources(&w);
+    for (uint32_t i = 1; i < p->g->nout; i++)
+        onnx_reserve(w.o, how->output[i]);
+    ok = ok && write_nodes(&w);
     if (ok && f) {
         write_outputs(&w);
         onnx_put(w.o, &w.graph);

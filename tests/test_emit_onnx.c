@@ -79,7 +79,10 @@ static bool sample_emit(Sample *s, const char *path)
     plan_cut(&p, &s->arena);
     p.offset = NEW(&s->arena, int64_t, s->g.nvals);
     ck_assert(file_create(&model, path, &s->diag) && file_create(&data, "s.onnx.data", &s->diag));
-    OnnxStep how = {s->g.nout, sample_value, s, &data, "s.onnx.data"};
+    const char **name = NEW(&s->arena, const char *, s->g.nout + 1);
+    for (uint32_t k = 0; k < s->g.nout; k++)
+        name[k] = s->g.vals[s->g.out[k].i].name;
+    OnnxStep how = {name, s->g.nout, sample_value, s, &data, "s.onnx.data"};
     bool ok = codegen_onnx(model.f, &p, &how, &s->diag);
     ck_assert(file_commit(&data, &(Diag){.failed = false}));
     if (ok)
@@ -173,7 +176,8 @@ END_TEST
 
 /* ---- whole steps -------------------------------------------------------------------------------------- */
 
-#define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=4 --device cpu --lr 0.05 --data d.npz "
+#define EXAMPLE CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=4 --device cpu --data d.npz "
+#define MLP EXAMPLE "--lr 0.05 "
 
 static void write_data(void)
 {
@@ -241,6 +245,27 @@ START_TEST(steps_are_models)
 }
 END_TEST
 
+/* Outputs of a step have the names of the model's, and gradients those of their parameters. */
+START_TEST(outputs_have_their_names)
+{
+    static const char *const how[][3] = {{"--grads g.npz", "loss", "logits"},
+                                         {"--optimizer none --loss none", "logits", NULL}};
+    Emitted e;
+    write_data();
+    ckc_accepts(format(EXAMPLE "%s --emit onnx --quiet -o g", how[_i][0]));
+    emitted_open(&e, "g/step.onnx");
+    ck_assert_str_eq(onnx_output_name(e.model, 0), how[_i][1]);
+    if (how[_i][2]) {
+        bool gradient = false;
+        ck_assert_str_eq(onnx_output_name(e.model, 1), how[_i][2]);
+        for (uint32_t k = 2; k < e.g.nout; k++)
+            gradient |= strcmp(onnx_output_name(e.model, k), "4.weight.grad") == 0;
+        ck_assert(gradient);
+    }
+    emitted_close(&e);
+}
+END_TEST
+
 START_TEST(what_is_no_model)
 {
     write_data();
@@ -257,6 +282,7 @@ Suite *suite_emit_onnx(void)
     tcase_add_test(t, operators_are_standard_ones);
     tcase_add_test(t, numbers_are_compared_as_in_memory);
     tcase_add_loop_test(t, steps_are_models, 0, 5);
+    tcase_add_loop_test(t, outputs_have_their_names, 0, 2);
     tcase_add_test(t, what_is_no_model);
     return s;
 }

@@ -41,8 +41,18 @@ static const char *new_name(OnnxNodes *o, NameMap *m, const char *name)
 
 void onnx_reserve(OnnxNodes *o, const char *name)
 {
-    name_add(&o->reserved, name, 1);
-    name_add(&o->names, name, 1);
+    if (name_add(&o->names, name, 1))
+        name_add(&o->reserved, name, 1);
+}
+
+/* Is the name reserved?  Then it is no more. */
+static bool take_reserved(OnnxNodes *o, const char *name)
+{
+    const uint32_t *left = name_get(&o->reserved, name);
+    bool is = left && *left;
+    if (is)
+        name_put(&o->reserved, name, 0);
+    return is;
 }
 
 static OnnxVal new_tensor(OnnxNodes *o, DType dt)
@@ -298,7 +308,7 @@ const char *onnx_result(OnnxNodes *o, Val v, const char *want)
         own = onnx_op1(o, "Identity", own);
     }
     o->tensor[own.i].result = true;
-    return o->tensor[own.i].name = name_get(&o->reserved, want) ? want : new_name(o, &o->names, want);
+    return o->tensor[own.i].name = take_reserved(o, want) ? want : new_name(o, &o->names, want);
 }
 
 /* ---- protobuf

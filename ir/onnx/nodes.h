@@ -25,7 +25,7 @@ const char *onnx_source(OnnxNodes *o, Val v, const char *name);
 /* Translates n into nodes whose names begin with `name`; metadata: pairs of key and value, the last NULL.
  * false: an operator cannot be translated, the message names it. */
 bool onnx_translate(OnnxNodes *o, const Node *n, const char *name, const char *const *metadata);
-/* Reserves a name for one result; call it before anything is named. */
+/* Reserves a name for one result, unless it is taken: call it before what might take it. */
 void onnx_reserve(OnnxNodes *o, const char *name);
 /* Makes value v a result named `want`, by an Identity if v has another name; returns the name it got. */
 const char *onnx_result(OnnxNodes *o, Val v, const char *want);
