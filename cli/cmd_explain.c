@@ -441,7 +441,8 @@ int cmd_explain(Options *o)
 {
     Explain x = {.o = o};
     Job *base = job_new(o);
-    int status = job_status(base, explain(&x, base));
+    bool ok = explain(&x, base);
+    int status = job_status(x.job ? x.job : base, ok);
     job_free(x.job);
     job_free(base);
     return status;

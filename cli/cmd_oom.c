@@ -29,7 +29,7 @@ typedef struct {
     const char *budget; /* value of --budget */
     int64_t bytes;
     Batch batch; /* n: 0 if it is not known */
-    Way whole; /* everything stored */
+    Way whole; /* without recomputation */
     int64_t mem[MEM_KINDS];
     Way *way;
     uint32_t n, cap;
@@ -61,7 +61,7 @@ static Way no_way(const Oom *m, const Job *j)
                                               bytes_str(least + step_device(&m->given)->reserved, bytes))};
 }
 
-/* With everything stored, whatever it takes; within the budget; within it, in micro-batches if needed. */
+/* Without recomputation, whatever it takes; within the budget; within it, in micro-batches if needed. */
 typedef enum { STORED, WITHIN, MICRO } Plans;
 
 /* Plans a step; mem: NULL, or receives its bytes by kind.  That there is no plan is not a failure. */
@@ -176,7 +176,7 @@ static StepOptions with_batch(const Oom *m, int64_t batch)
     return s;
 }
 
-/* Finds the largest batch that fits with everything stored, to within a sixteenth. */
+/* Finds the largest batch that fits without recomputation, to within a sixteenth. */
 static bool try_smaller(Oom *m)
 {
     Way w = m->whole;
@@ -244,7 +244,7 @@ static void print_head(FILE *f, const Oom *m)
     char a[32], b[32], c[32];
     int64_t over = m->whole.peak - m->bytes;
     print_line(f, "%s", m->o->path);
-    print_line(f, "%s: %s with everything stored, %s %s than there is (%s)", step_device(&m->given)->name,
+    print_line(f, "%s: %s without recomputation, %s %s than there is (%s)", step_device(&m->given)->name,
                bytes_str(m->whole.peak, a), bytes_str(over > 0 ? over : -over, b), over > 0 ? "more" : "less",
                bytes_str(m->bytes, c));
     for (int k = 0; k < MEM_KINDS; k++)

@@ -65,7 +65,7 @@ const Subcommand commands[] = {
      "  ckc explain model.onnx --bind batch=8 --budget 50% --value attn_probs\n"},
     {"oom", "MODEL.onnx", "Tell what makes a step fit that runs out of memory",
      OPTIONS_MODEL | OPTIONS_STEP | OPTIONS_SEARCH | OPTIONS_DATA | OPTIONS_OOM | OPTIONS_JSON, cmd_oom,
-     "Shows what a step takes with everything stored, and plans what makes it fit: recomputation, the host's "
+     "Shows what a step takes without recomputation, and plans what makes it fit: recomputation, the host's "
      "memory, micro-batches, 16-bit products, other optimizers, a smaller batch; each with its peak and "
      "time, "
      "those first that change nothing of the training.",

@@ -93,7 +93,7 @@ START_TEST(one_value_and_one_module)
     ckc_refuses("explain " STEP "--value 4.weight --node 4", 1, "without --node");
     ckc_refuses("explain " STEP "--node 44", 1, "such a name");
     ckc_refuses("explain " STEP "--accumulate auto", 1, "--accumulate");
-    ckc_refuses("explain " STEP "--budget 1kB", 3, "cannot be met");
+    ckc_refuses("explain " STEP "--budget 1kB", 3, "model.onnx: budget of 1000 bytes cannot be met");
 }
 END_TEST
 
