@@ -29,8 +29,8 @@ done
     $(pkg-config --cflags --libs ckc)
 ./shared "$model" bind=batch=32 policy=recompute-all lr=0.01 >shared.out
 # shellcheck disable=SC2086,SC2046
-"$CC" $CFLAGS -o static "$root/examples/embed/train.c" $(pkg-config --cflags ckc) "$lib/libckc.a" \
-    $(pkg-config --static --libs-only-l ckc | sed 's/-lckc//') -fopenmp
+"$CC" $CFLAGS -o static "$root/examples/embed/train.c" \
+    $(pkg-config --cflags --static --libs ckc | sed s/-lckc/-l:libckc.a/)
 LD_LIBRARY_PATH='' ./static "$model" bind=batch=32 policy=recompute-all lr=0.01 >static.out
 cmp shared.out static.out
 grep -q '^step 200: loss ' shared.out

@@ -19,6 +19,7 @@ def check(ok):
 
 
 F32, I64, ROWS, WIDTH = 1, 5, 32, 16
+random.seed(1)
 ckc, error = c.CDLL("libckc.so"), Error()
 ckc.ckc_plan.restype = c.c_void_p
 options = (c.c_char_p * 4)(b"bind=batch=32", b"budget=90%", b"lr=0.01")  # and NULL
