@@ -120,14 +120,22 @@ bool saves(const Options *o, const char *suffix)
     return false;
 }
 
+/* The folder is ours to name where no option does. */
+static bool try_folder(Job *j)
+{
+    Diag d = {0};
+    return folder_apart(j) && (folder_try(folder_of(j), file_name, &d) ||
+                               fail_status(&j->o->diag, d.status, "%.3000s%s", d.msg,
+                                           j->o->output ? "" : "; --output DIR names another folder"));
+}
+
 bool output_check(Job *j)
 {
     Options *o = j->o;
     TRY(training_check(j));
     if (o->save_trained && !saves(o, ".safetensors"))
         return fail(&o->diag, "--save-trained needs --save FILE.safetensors");
-    if (!j->in_schedule)
-        TRY(folder_apart(j) && folder_try(folder_of(j), file_name, &o->diag));
+    TRY(j->in_schedule || try_folder(j));
     for (int i = 0; i < o->nsave; i++)
         TRY(file_try(o->save[i], &o->diag));
     return (!o->grads || file_try(o->grads, &o->diag)) && (!o->plot || file_try(o->plot, &o->diag)) &&

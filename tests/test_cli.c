@@ -90,6 +90,8 @@ START_TEST(usage)
     ckc_refuses(MLP " --momentum 0.9", 1, "--optimizer momentum");
     ckc_refuses(MLP " --optimizer sgd --beta1 0.9", 1, "--beta1");
     ckc_refuses(MLP " --bind batch=4 --output no/such/folder", 1, "no/such/folder");
+    ck_assert_int_eq(shell("cp " MLP " m.onnx && : >m.ckc"), 0);
+    ckc_refuses("m.onnx --bind batch=4", 1, "m.ckc: Not a directory; --output DIR names another folder");
     ckc_refuses(MLP " --bind batch=4 --grads no/such/folder.npz", 1, "no/such");
     ckc_refuses("run", 1, "no schedule");
     ckc_refuses("eval", 1, "no model");
