@@ -1,4 +1,4 @@
-/* command.c -- folders, small files and ckc run by tests. */
+/* command.c -- folders and small files of tests, and runs of ckc. */
 #include "tests.h"
 #include "command.h"
 #include <dirent.h>
@@ -127,7 +127,7 @@ char *read_text(const char *path)
     FILE *f = fopen(path, "r");
     ck_assert_msg(f != NULL, "%s", path);
     if (getdelim(&text, &room, 0, f) < 0)
-        *text = 0; /* there is nothing */
+        *text = 0; /* the file is empty */
     fclose(f);
     return text;
 }
@@ -189,7 +189,7 @@ pid_t ckc_start(const char *before, const char *args)
     static char command[16384];
     int n = snprintf(command, sizeof command, "%s exec '%s' >out 2>err %s", before, ckc_binary, args);
     ck_assert_int_lt(n, (int)sizeof command);
-    unlink("out"); /* who waits for a line must not see an old one */
+    unlink("out"); /* whoever waits for a line must not see one of an earlier run */
     pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {

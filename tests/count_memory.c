@@ -27,7 +27,7 @@ static void note(size_t size)
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-/* of sanitizer/allocator_interface.h, which gcc does not install */
+/* From sanitizer/allocator_interface.h, which gcc does not install. */
 int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
                                               void (*on_free)(const volatile void *));
 

@@ -1,10 +1,12 @@
-/* cuda_samples.c -- sums by an index, of rows and of elements, pools, transposed images of few channels. */
+/* cuda_samples.c -- samples of sums by an index (of rows and of elements), of pools, and of transposes of
+ * images with few channels. */
 #include "cuda_samples.h"
 #include <math.h>
 
 /* ---- sums by an index -------------------------------------------------------------------------- */
 
-/* Of so many rows, `most` percent of them of one index, and some of none. */
+/* For each of `outer`, adds `count` vectors of `inner` elements to `rows` rows by their indices.  `most`
+ * percent of the indices are equal; some may be out of range, whose vectors are not added. */
 static const struct {
     DType dt;
     int64_t outer, count, inner;
@@ -34,7 +36,8 @@ static void sum_sample(Sample *s, int i)
 
 /* ---- pools of channels-last data --------------------------------------------------------------- */
 
-/* As inputs, windows, steps, pads in front and behind, dilations, results: along three dimensions. */
+/* A pool along three dimensions, the last of which is the channels: extents of the input, of the window,
+ * steps, pads (three in front, three behind), dilations, extents of the result. */
 typedef struct {
     int64_t in[3], window[3], step[3], pads[6], dilation[3], out[3];
 } Window;
@@ -44,12 +47,12 @@ static const Window windows[] = {
     {{37, 19, 72}, {3, 3, 1}, {2, 2, 1}, {1, 1, 0, 1, 1, 0}, {1, 1, 1}, {19, 10, 72}},
     {{33, 5, 16}, {2, 3, 1}, {3, 1, 1}, {0, 1, 0, 0, 1, 0}, {2, 1, 1}, {11, 5, 16}},
     {{20, 18, 8}, {13, 13, 1}, {1, 1, 1}, {6, 6, 0, 6, 6, 0}, {1, 1, 1}, {20, 18, 8}},
-    {{18, 20, 8}, {17, 16, 1}, {1, 1, 1}, {8, 8, 0, 8, 7, 0}, {1, 1, 1}, {18, 20, 8}}, /* places in i32 */
+    {{18, 20, 8}, {17, 16, 1}, {1, 1, 1}, {8, 8, 0, 8, 7, 0}, {1, 1, 1}, {18, 20, 8}}, /* places are i32 */
 };
 static const Op pools[] = {OP_max_pool, OP_max_pool_bwd, OP_avg_pool, OP_avg_pool_bwd};
 enum { WINDOWS = sizeof windows / sizeof *windows, KINDS = 4, POOLS = WINDOWS * KINDS * 2 };
 
-/* Ties, as behind a ReLU, and windows that see nothing but -inf. */
+/* Makes ties in x, as there are behind a ReLU, and windows that see nothing but -inf. */
 static void make_ties(Tensor *x, const Window *w)
 {
     int64_t channels = w->in[2], n = type_count(&x->type);
@@ -63,7 +66,7 @@ static void make_ties(Tensor *x, const Window *w)
 static void pool_sample(Sample *s, int i)
 {
     const Window *w = &windows[i / (2 * KINDS)];
-    bool half = i / KINDS % 2 && w->window[0] < 13; /* the interpreter rounds each of many sums */
+    bool half = i / KINDS % 2 && w->window[0] < 13; /* the interpreter rounds after every addition */
     *s = (Sample){.seed = (uint64_t)i, .dt = half ? DT_BF16 : DT_F32, .op = pools[i % KINDS]};
     PoolAttrs at = {.include_pad = i / KINDS % 2 == 0};
     Ints *part[] = {&at.kernel, &at.strides, &at.dilations, &at.out};
@@ -107,7 +110,8 @@ static void image_sample(Sample *s, int i)
 
 /* ---- sums of elements by index ----------------------------------------------------------------- */
 
-/* Rows of x, their extent, what is added to each; `most` percent of one index; batches that share indices. */
+/* x has `rows` rows of `extent` elements, to each of which `added` values are added; `most` percent of the
+ * indices are equal; shared: all batches have the same indices. */
 static const struct {
     int rows, extent, added, most;
     bool shared;
@@ -115,7 +119,7 @@ static const struct {
                 {3, 2100, 50, 10, false}};
 enum { ELEMENTS = sizeof elements / sizeof *elements };
 
-/* Forms: a scatter; the gradient of a gather in f32, in bf16, and from bf16 to f32. */
+/* The forms of such a sum: a scatter; the gradient of a gather in f32, in bf16, and from bf16 to f32. */
 enum { SCATTER, BWD_F32, BWD_BF16, BWD_WIDE, FORMS };
 
 static void elements_sample(Sample *s, int i, int form)

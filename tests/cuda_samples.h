@@ -1,9 +1,10 @@
-/* cuda_samples.h -- operators at sizes that the CUDA printer has texts of their own for, or edges in. */
+/* cuda_samples.h -- operators at sizes for which the CUDA printer has texts of their own, or which reach the
+ * edges of its texts. */
 #ifndef CKC_TESTS_CUDA_SAMPLES_H
 #define CKC_TESTS_CUDA_SAMPLES_H
 #include "op_samples_int.h"
 
-int cuda_samples(void);
-/* The i-th of them; the caller frees it. */
+int cuda_samples(void); /* the number of samples */
+/* Makes sample i; the caller frees it with sample_free(). */
 void cuda_sample(Sample *s, int i);
 #endif

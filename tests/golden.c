@@ -1,4 +1,4 @@
-/* golden.c -- runs the golden files of passes: text against text, and value against value. */
+/* golden.c -- checks golden files of passes: the text of the result, and its values against those before. */
 #include "tests.h"
 #include "golden.h"
 #include "ir/program.h"
@@ -183,7 +183,8 @@ static void check_equal(const char *path, Tensor a, Tensor b, double tolerance)
     }
 }
 
-/* Outputs and updates that both graphs have are the same. */
+/* Checks that both graphs compute equal outputs, if they have as many, and equal updates of the states that
+ * both have. */
 static void compare_values(const char *path, const Graph *before, const Graph *after, double tolerance)
 {
     Arena a = {0};
@@ -208,7 +209,6 @@ static void compare_values(const char *path, const Graph *before, const Graph *a
     arena_free(&a);
 }
 
-/* Every kernel, merged from its group, computes what its nodes compute one by one. */
 void command_interpret(const Command *c, Tensor *t)
 {
     Arena a = {0};
@@ -231,6 +231,8 @@ void command_interpret(const Command *c, Tensor *t)
     arena_free(&a);
 }
 
+/* Checks that the kernels of every step, merged from groups of nodes, compute what the nodes compute one by
+ * one. */
 static void check_kernels(const char *path, Graph *g, double tolerance)
 {
     Arena a = {0};
@@ -319,7 +321,7 @@ void golden_check(const char *path)
         if (!wide)
             check_text(path, text, &after);
         check_round_trip(path, &after.g);
-        double tolerance = wide ? 1e-12 : after.opt.precision ? 4e-2 : 2e-5; /* 16 bits round */
+        double tolerance = wide ? 1e-12 : after.opt.precision ? 4e-2 : 2e-5; /* 16 bits round more */
         compare_values(path, &before.g, &after.g, after.bits ? 0 : tolerance);
         check_kernels(path, &after.g, tolerance);
         golden_free(&before);
