@@ -1,4 +1,4 @@
-/* imported.c -- imported models for tests. */
+/* imported.c -- imports models for tests. */
 #include "tests.h"
 #include "imported.h"
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* imported.h -- what tests of the import share: a model's graph. */
+/* imported.h -- imports models for tests, and looks at their graphs. */
 #ifndef CKC_TESTS_IMPORTED_H
 #define CKC_TESTS_IMPORTED_H
 #include "ir/onnx/onnx.h"
@@ -11,16 +11,17 @@ typedef struct {
     bool ok;
 } Imported;
 
-Imported import_file(const char *path); /* opened; ok: it could be */
-/* Then into a graph.  The graph points at its arena and diagnostic, which must stay where they
- * are. */
+/* Opens a model; ok tells whether that worked, d why not.  The caller frees the result with release(). */
+Imported import_file(const char *path);
+/* Imports the opened model into r->g and verifies that; returns r->ok.  The graph points at r's arena and
+ * diagnostic, so *r must stay where it is. */
 bool build_graph(Imported *r, const OnnxOptions *opt);
 void release(Imported *r);
-/* Has the last import such a note, whose text has this part? */
+/* Did the last import of m leave a note of that kind about `name` whose text contains `part`? */
 bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *part);
 
-ValKind kind_of(const Graph *g, const char *name); /* of a value that there is */
-int params_of(const Graph *g);                     /* how many */
+ValKind kind_of(const Graph *g, const char *name); /* fails the test if there is no such value */
+int params_of(const Graph *g);                     /* the number of parameters */
 
-const char *shared(Arena *a, const char *name); /* shared_path() that lasts */
+const char *shared(Arena *a, const char *name); /* a copy in a of what shared_path() returns */
 #endif

@@ -1,4 +1,4 @@
-/* kernel_math_cuda.c -- functions of generated CUDA C that C has otherwise, through the shim. */
+/* kernel_math_cuda.c -- functions that generated CUDA C has otherwise than C, compiled through the shim. */
 #include "codegen/prelude/cuda.h"
 #include "ir/philox.h"
 #include "codegen/prelude/math.h"

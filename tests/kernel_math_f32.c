@@ -1,4 +1,4 @@
-/* kernel_math_f32.c -- the functions of generated kernels, compiled as generated C has them. */
+/* kernel_math_f32.c -- the mathematical functions of generated kernels, compiled as in generated C. */
 #include "codegen/prelude/c.h"
 #include "ir/philox.h"
 #include "codegen/prelude/math.h"

@@ -1,4 +1,4 @@
-/* kernel_math_f32.h -- the functions of generated kernels, for test_codegen.c. */
+/* kernel_math_f32.h -- the mathematical functions of generated kernels, for test_codegen.c. */
 #ifndef CKC_TESTS_KERNEL_MATH_F32_H
 #define CKC_TESTS_KERNEL_MATH_F32_H
 #include <stdint.h>
@@ -6,9 +6,9 @@
 typedef struct {
     const char *name;
     float (*f)(float);
-    double (*ref)(double); /* NULL: 1 / sqrt */
-    double lo, hi;
-    double ulp; /* allowed error in units of the last place */
+    double (*ref)(double); /* what f approximates; NULL: 1 / sqrt(x) */
+    double lo, hi;          /* f is tested between these */
+    double ulp; /* the error allowed, in units of the last place */
 } MathCase;
 extern const MathCase math_cases[], cuda_math_cases[];
 

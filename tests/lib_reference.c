@@ -46,7 +46,8 @@ void reference_matmul(const LibDesc *d, const Tensor *t, double *out)
     free(y);
 }
 
-/* A place in a window: the channel of its group, and how far from the first along each axis. */
+/* A place in a convolution's window: the channel in its group, and the distance from the first place along
+ * each axis of x. */
 typedef struct {
     int64_t channel, at[3];
 } Tap;
@@ -70,7 +71,7 @@ typedef struct {
     double *out;
 } RefConv;
 
-/* x[xi] * w[wi] of y[yi] in the forward convolution. */
+/* Adds one product to the result of r->op: that of the forward convolution's term x[xi] * w[wi] of y[yi]. */
 static void add_product(const RefConv *r, int64_t xi, int64_t wi, int64_t yi)
 {
     if (r->op == LIB_CONV)

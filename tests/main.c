@@ -55,7 +55,7 @@ void skipped(const char *fmt, ...)
 
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* Every reason once, with how often. */
+/* Prints every reason for skipping something once, and how often it was given. */
 static void print_skips(void)
 {
     enum { MOST = 4096 };
@@ -86,8 +86,8 @@ static bool chosen(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
     spin_bounded(argv);
-    setenv("CK_DEFAULT_TIMEOUT", "1200", 0); /* seconds: for what hangs, not for what is slow */
-    setenv("CKC_CUDA_PATH", "", 1);          /* no test uses a GPU that happens to be here */
+    setenv("CK_DEFAULT_TIMEOUT", "1200", 0); /* seconds; enough for slow tests: it ends those that hang */
+    setenv("CKC_CUDA_PATH", "", 1);          /* tests do not find the GPU that may be here */
     skips = tmpfile();
     if (!skips)
         return EXIT_FAILURE;

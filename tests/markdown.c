@@ -33,7 +33,7 @@ static char *read_whole(Markdown *m, const char *path)
 
 /* ---- files of the repository ------------------------------------------------------------------- */
 
-static Markdown *listing; /* nftw has no argument for it */
+static Markdown *listing; /* whose files list_one() lists: nftw passes it no argument */
 
 static int list_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
@@ -55,7 +55,7 @@ void markdown_begin(Markdown *m)
     nftw(m->root, list_one, 16, FTW_PHYS | FTW_ACTIONRETVAL);
 }
 
-/* As it is written from the root on, or at the end of a path; with wildcards. */
+/* Is `name`, which may have wildcards, the path of a file or folder from the root on, or the end of one? */
 static bool in_tree(const Markdown *m, const char *name)
 {
     char anywhere[512];
@@ -67,7 +67,7 @@ static bool in_tree(const Markdown *m, const char *name)
     return false;
 }
 
-/* "ir/ir.h", "tests/": below one of our folders. */
+/* Does the word begin with one of our folders, as "ir/ir.h" and "tests/" do? */
 static bool is_path(const char *word)
 {
     static const char *const folders[] = {"ir/",    "passes/",   "codegen/", "runtime/", "cli/",
@@ -96,7 +96,7 @@ static void check_file(Markdown *m, const char *name)
 
 /* ---- links -------------------------------------------------------------------------------------- */
 
-/* As GitHub makes the anchor of a heading. */
+/* Writes the anchor that GitHub makes of a heading of n characters. */
 static void slug(char *to, size_t room, const char *heading, size_t n)
 {
     char *end = to + room - 1;
@@ -126,7 +126,8 @@ static bool has_anchor(const char *text, const char *anchor)
     return false;
 }
 
-/* "docs/./x", "docs/../x": the path from the root on. */
+/* The path from the root on of a link's target, whose first n characters name a file relative to the folder
+ * of m->path; n = 0: the target is in m->path itself. */
 static char *join(Markdown *m, const char *target, size_t n)
 {
     const char *slash = strrchr(m->path, '/');
@@ -159,7 +160,8 @@ static void check_link(Markdown *m, const char *target)
 
 enum { MAX_WORDS = 128 };
 
-/* The next word of a shell's line up to what ends a command, NULL: there is none. */
+/* Returns the next word of a command in a line of the shell, without its quotes, and moves *line behind it.
+ * NULL: the command has no more words. */
 static char *next_word(Markdown *m, const char **line)
 {
     const char *s = *line + strspn(*line, " \n");
@@ -188,7 +190,8 @@ static bool is_page(const char *word)
     return strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "--version") == 0;
 }
 
-/* Of `for NAME in WORD...`: what the first round makes of a word. */
+/* The word as it is in the first round of `for NAME in WORD...`: with the first WORD for $NAME.  loop: the
+ * words of that command; *loop is NULL outside of a loop. */
 static char *first_round(Markdown *m, char *const *loop, char *word)
 {
     char *at = *loop ? strstr(word, arena_printf(&m->arena, "$%s", loop[1])) : NULL;
@@ -197,7 +200,7 @@ static char *first_round(Markdown *m, char *const *loop, char *word)
     return arena_printf(&m->arena, "%.*s%s%s", (int)(at - word), word, loop[3], at + 1 + strlen(loop[1]));
 }
 
-/* By the parser itself. */
+/* Checks the words of a command of ckc with ckc's own parser. */
 static void check_words(Markdown *m, int argc, char **argv)
 {
     m->commands++;
@@ -217,7 +220,7 @@ static void check_words(Markdown *m, int argc, char **argv)
     options_free(&o);
 }
 
-/* A line of the shell: the commands in it that are ckc's. */
+/* Checks the commands of ckc in a line of the shell. */
 static void check_commands(Markdown *m, const char *line)
 {
     char *loop[4] = {0};
@@ -234,12 +237,12 @@ static void check_commands(Markdown *m, const char *line)
             check_words(m, argc - skip, argv + skip);
         if (*line == '#')
             return;
-        line += strcspn(line, "|;&"); /* behind a redirection */
+        line += strcspn(line, "|;&"); /* skips redirections */
         line += strspn(line, "|;&");
     }
 }
 
-/* In a text: options exist, and those behind a command's name are that command's. */
+/* Checks that an option that is mentioned in prose exists, for the command c unless that is NULL. */
 static void check_option(Markdown *m, const Subcommand *c, const char *word)
 {
     size_t n = strcspn(word, "= ,|[]).;\n");
@@ -251,7 +254,8 @@ static void check_option(Markdown *m, const Subcommand *c, const char *word)
         fault(m, "%s has no option %.*s", c ? c->name : "ckc", (int)n, word);
 }
 
-/* `ckc sweep --budgets N`: N need not be a number. */
+/* Checks the command's name and the options in a mention like `ckc sweep --budgets N`, whose values may be
+ * placeholders. */
 static void check_mention(Markdown *m, const char *span)
 {
     const Subcommand *c = NULL;
@@ -282,7 +286,7 @@ static void check_span(Markdown *m, const char *span)
         check_file(m, word);
 }
 
-/* Words that are paths, outside of `code`. */
+/* Checks a word outside of `code`: if it is a path, the file exists. */
 static void check_word(Markdown *m, const char *s, size_t n)
 {
     while (n && strchr("([", *s))
@@ -313,7 +317,7 @@ static void check_prose(Markdown *m, const char *s)
     }
 }
 
-/* Of a line of a table; also within code a bar ends a cell, unless it is escaped. */
+/* Counts the bars that end cells in a line of a table: all that are not escaped, also those within `code`. */
 static int count_bars(const char *s)
 {
     int bars = 0;
@@ -322,7 +326,7 @@ static int count_bars(const char *s)
     return bars;
 }
 
-/* As many columns in every line of a table as in its first. */
+/* Checks that every line of a table has as many columns as its first. */
 static void check_table(Markdown *m, const char *s)
 {
     int first = m->line, bars = count_bars(s);
@@ -332,7 +336,8 @@ static void check_table(Markdown *m, const char *s)
     m->line = first;
 }
 
-/* Where lines begin with "$ " these are commands; else all are, if the first is one. */
+/* Checks the commands in a block of code: the lines that begin with "$ ", or if there are none, all lines if
+ * the first is a command of ckc. */
 static void check_code(Markdown *m, const char *text)
 {
     bool prompts = strncmp(text, "$ ", 2) == 0 || strstr(text, "\n$ ");
@@ -356,10 +361,10 @@ static void check_code(Markdown *m, const char *text)
 /* ---- lines -------------------------------------------------------------------------------------- */
 
 typedef struct {
-    bool fence, code; /* within ``` ; the block is code */
-    char *block;      /* lines of one kind, code without what it is indented by */
+    bool fence, code; /* fence: the line is between lines of ```; code: the block is code */
+    char *block;      /* its lines so far; those of code without their indentation */
     size_t size;
-    int first; /* line of the block */
+    int first; /* number of the block's first line */
 } Reader;
 
 static void block_end(Markdown *m, Reader *r)

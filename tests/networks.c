@@ -28,7 +28,7 @@ const Network networks[NETWORKS] = {
      false,
      {{"batch", 2}},
      1,
-     false}, /* a decoder, too, and small */
+     false}, /* a decoder that is not slow */
 };
 
 const Init network_init = {INIT_NORMAL, 0.02};

@@ -1,4 +1,4 @@
-/* nvrtc.c -- NVIDIA's run-time compiler, where it is installed: nvrtc/nvrtc.c runs it. */
+/* nvrtc.c -- runs NVIDIA's run-time compiler, where it is installed, by the program of nvrtc/nvrtc.c. */
 #include "nvrtc.h"
 #include "command.h"
 #include "tests.h"

@@ -1,13 +1,14 @@
-/* nvrtc.h -- NVIDIA's run-time compiler, where it is installed. */
+/* nvrtc.h -- runs NVIDIA's run-time compiler, where it is installed. */
 #ifndef CKC_TEST_NVRTC_H
 #define CKC_TEST_NVRTC_H
 
-/* What it says, for "sm_80", with one option more; malloc'ed.  Ends the test where it does not take the
- * source; NULL where it is not there, which counts as skipped. */
+/* Compiles source for arch ("sm_80") with one more option; returns the log, which the caller frees.  A source
+ * that the compiler refuses ends the test.  NULL: it is not installed, which is noted with skipped(). */
 char *nvrtc_report(const char *source, const char *arch, const char *option);
 
-/* Of registers and the like. */
+/* The log tells registers and the like of every kernel. */
 #define NVRTC_VERBOSE "--ptxas-options=-v"
-/* Everything is looked at, little optimized: five times as fast.  Ignored where it is not known. */
+/* Everything is checked and little optimized, which is five times as fast.  It is left out for versions that
+ * do not know it. */
 #define NVRTC_FAST "--Ofast-compile=max"
 #endif

@@ -22,7 +22,7 @@ void leave_cuda(void)
     remove_cache();
 }
 
-/* What is the same in all plans of a network. */
+/* A network, and what all plans of it have in common. */
 typedef struct {
     const char *path;
     const StepOptions *opt;
@@ -31,7 +31,7 @@ typedef struct {
     double tolerance;
 } Network;
 
-/* Within an arena of that many bytes, 0: any number. */
+/* Plans a step of n for the device, within an arena of that many bytes; 0: without a budget. */
 static bool plan(const Network *n, const DeviceOps *device, TestStep *s, int64_t arena)
 {
     step_init(s);
@@ -59,7 +59,7 @@ static double first_step(const Network *n, TestStep *s)
     return loss;
 }
 
-/* After two more steps, the last of which is run as a graph. */
+/* The digest of s after two more steps, which run as a captured graph. */
 static uint64_t digest_of_third(const Network *n, TestStep *s)
 {
     double loss[2];
@@ -79,8 +79,8 @@ static int64_t least_arena(const Network *n)
 
 /* ---- gradients ---------------------------------------------------------------------------------- */
 
-/* Of all gradients, over the norm of those they should be; and the largest of an element's, over 1 + its
- * size. */
+/* norm: the norm of the error of all gradients, over that of the gradients wanted; element: the largest error
+ * of an element, over 1 + its size. */
 typedef struct {
     double norm, element;
 } GradError;
@@ -128,7 +128,7 @@ static int64_t check_gradients(const Network *n, uint64_t *digest)
 
 /* ---- bits --------------------------------------------------------------------------------------- */
 
-/* In the order of streams of that seed. */
+/* Checks that three steps give the digest `want` if the fake driver orders streams by that seed. */
 static void check_bits(const Network *n, TestStep *s, const char *seed, uint64_t want)
 {
     setenv("FAKE_CUDA_SEED", seed, 1);

@@ -1,5 +1,4 @@
-/* onnx_builder.c -- small ONNX models written by tests: messages in one object, packed by
- * protobuf-c. */
+/* onnx_builder.c -- small ONNX models that tests write: protobuf-c packs messages that lie in one object. */
 #include "tests.h"
 
 #include <stdio.h>
@@ -63,7 +62,7 @@ Onnx__AttributeProto *add_attr(Builder *b, Onnx__NodeProto *n, const char *name)
     b->attrs[k] = &b->attr[k];
     onnx__attribute_proto__init(b->attrs[k]);
     b->attrs[k]->name = (char *)(uintptr_t)name;
-    n->attribute = &b->attrs[k]; /* attributes of one node are added in a row */
+    n->attribute = &b->attrs[k]; /* a node's attributes are added one after another */
     n->attribute -= n->n_attribute;
     n->n_attribute++;
     return b->attrs[k];
@@ -161,7 +160,7 @@ void add_record(Arena *a, ProtobufCMessage *m, uint32_t field, const char *key,
     size_t n = onnx__string_string_entry_proto__get_packed_size(&e);
     ck_assert_uint_lt(n, 1 << 14);
     uint8_t *data = arena_alloc(a, n + 2, 1);
-    data[0] = (uint8_t)(n | 0x80); /* the length, in two bytes */
+    data[0] = (uint8_t)(n | 0x80); /* the length of the pair, in two bytes */
     data[1] = (uint8_t)(n >> 7);
     onnx__string_string_entry_proto__pack(&e, data + 2);
     ProtobufCMessageUnknownField *all = NEW(a, ProtobufCMessageUnknownField, m->n_unknown_fields + 1);

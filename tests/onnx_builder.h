@@ -1,4 +1,4 @@
-/* onnx_builder.h -- small ONNX models written by tests. */
+/* onnx_builder.h -- small ONNX models that tests write. */
 #ifndef CKC_ONNX_BUILDER_H
 #define CKC_ONNX_BUILDER_H
 
@@ -6,7 +6,7 @@
 
 enum { MOST = 16 };
 
-/* A model under construction: fixed room, everything in one object. */
+/* A model under construction, all in one object, with room for MOST messages of each kind. */
 typedef struct {
     Onnx__ModelProto model;
     Onnx__OperatorSetIdProto opset, *opsets[1];
@@ -27,25 +27,26 @@ typedef struct {
 enum { FLOAT = 1 }; /* TensorProto.DataType */
 
 void start(Builder *b, int opset);
-/* Operands and results: names separated by blanks, "_" for an absent one. */
+/* Adds a node; in and out are the names of its operands and results, separated by blanks, "_" for none. */
 Onnx__NodeProto *add_node(Builder *b, Arena *a, const char *op, const char *in,
                           const char *out);
 Onnx__AttributeProto *add_attr(Builder *b, Onnx__NodeProto *n, const char *name);
 void add_int(Builder *b, Onnx__NodeProto *n, const char *name, int64_t v);
-/* An input or output; dims: one letter per dimension, a digit, a symbol or '?' for no symbol ("N3"). */
+/* Adds an input or output; dims has a character per dimension ("N3"): a digit is its extent, a letter is its
+ * symbol, and '?' leaves it unknown. */
 void add_value(Builder *b, Arena *a, const char *name, int type, const char *dims,
                bool input);
 Onnx__TensorProto *add_tensor(Builder *b, const char *name, int rank, const int64_t *dim,
                               float *data);
-/* n floats in another file; offset and length may be NULL. */
+/* Adds n floats that lie in another file; NULL for location, offset or length leaves that entry out. */
 void add_external(Builder *b, Arena *a, const char *name, int64_t n, const char *location,
                   const char *offset, const char *length);
-void add_bool(Builder *b, const char *name, bool value); /* a scalar */
-/* A field of string pairs that libonnx's schema does not know. */
+void add_bool(Builder *b, const char *name, bool value); /* adds a scalar */
+/* Adds a pair of strings to m, in a field that libonnx's schema does not know. */
 void add_record(Arena *a, ProtobufCMessage *m, uint32_t field, const char *key,
                 const char *value);
-/* An entry of GraphProto.metadata_props. */
+/* Adds an entry to GraphProto.metadata_props. */
 void add_metadata(Builder *b, Arena *a, const char *key, const char *value);
-const char *save(Builder *b, Arena *a, const char *path); /* returns path */
+const char *save(Builder *b, Arena *a, const char *path); /* writes the model; returns path */
 
 #endif
