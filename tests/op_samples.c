@@ -78,7 +78,7 @@ void sample_ints(Sample *s, Type t, int lo, int hi)
         tensor_set_i(x, i, sample_int(s, lo, hi));
 }
 
-/* Of the element type t has. */
+/* Appends an operand of type t: floats in [lo, hi], bools, or small integers. */
 void sample_numbers(Sample *s, Type t, double lo, double hi)
 {
     if (dtype_is_float(t.dt))
@@ -91,7 +91,7 @@ void sample_numbers(Sample *s, Type t, double lo, double hi)
 
 DType sample_some_int(Sample *s) { return sample_chance(s, 50) ? DT_I64 : DT_I32; }
 
-/* Data that is only moved: integers at times. */
+/* Appends an operand for an operator that only moves elements: at times they are integers. */
 void sample_table(Sample *s, Type t)
 {
     if (sample_chance(s, 20))

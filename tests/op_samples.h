@@ -11,23 +11,23 @@ typedef struct {
     Diag diag;
     Graph g;
     uint64_t seed; /* state of the generator */
-    DType dt;      /* of the float operands */
+    DType dt;      /* type of the float operands */
     bool empty;    /* shapes may have extents of 0 */
-    int size;      /* of a head of attention, with several tiles of rows; 0: small shapes, some larger */
+    int size;      /* attention: extent of a head, with several tiles of rows; 0: mostly small shapes */
     Op op;
     int nin;
     Val in[SAMPLE_IN], out[MAX_OUT];
     Tensor data[SAMPLE_IN];
 } Sample;
 
-/* False: the operator has no sampler.  Otherwise s->diag tells whether the node was built;
- * all choices follow from op, dt and trial.  Free with sample_free. */
+/* Makes a node of op; all random choices follow from op, dt and trial.  False: the operator has no sampler.
+ * Otherwise s->diag tells whether the node was built, and the caller frees s with sample_free(). */
 bool sample_make(Sample *s, Op op, DType dt, int trial);
-/* Of attention: heads of that size, more rows than a tile has. */
+/* The same for an operator of attention, with heads of that size and more rows than a tile has. */
 void sample_make_attention(Sample *s, Op op, DType dt, int trial, int size);
 void sample_free(Sample *s);
-uint64_t sample_next(Sample *s); /* random bits */
+uint64_t sample_next(Sample *s); /* 64 random bits */
 double sample_real(Sample *s, double lo, double hi);
-int sample_int(Sample *s, int lo, int hi); /* in [lo, hi] */
+int sample_int(Sample *s, int lo, int hi); /* in [lo, hi], both included */
 
 #endif

@@ -11,7 +11,7 @@ static Ints some(Sample *s, int n, int lo, int hi)
     return v;
 }
 
-/* Extents of the windows over in; all at least 1. */
+/* The number of windows along a dimension of extent `in`; pads: at both ends together. */
 static int64_t windows(int64_t in, int64_t pads, int64_t kernel, int64_t stride,
                        int64_t dilation)
 {
@@ -105,18 +105,18 @@ static void pool(Sample *s)
               .rank = sp + 2,
               .dim = {sample_int(s, 1, 2), sample_int(s, 1, 3)}},
          y = x;
-    bool far = sp == 1 && sample_chance(s, 40); /* windows that lie too far apart to be taken together */
-    bool parts = sp > 1 && sample_chance(s, 30); /* of planes that are long enough */
+    bool far = sp == 1 && sample_chance(s, 40); /* windows lie too far apart to be taken together */
+    bool parts = sp > 1 && sample_chance(s, 30); /* planes may be long enough to be made in parts */
     if (far)
         at.strides.v[0] = sample_int(s, 4, 7);
     for (int i = 0; i < sp; i++) {
         int64_t reach = at.dilations.v[i] * (at.kernel.v[i] - 1) + 1;
-        if (at.kernel.v[i] == 1) /* no window wholly in the padding */
+        if (at.kernel.v[i] == 1) /* so that no window lies wholly in the padding */
             at.pads.v[i] = at.pads.v[sp + i] = 0;
         x.dim[2 + i] = reach + sample_int(s, 0, far ? 250 : parts && i == 0 ? 90 : sp == 1 ? 40 : 4);
         int64_t n = windows(x.dim[2 + i], at.pads.v[i] + at.pads.v[sp + i], at.kernel.v[i],
                             at.strides.v[i], at.dilations.v[i]);
-        n += n * at.strides.v[i] - at.pads.v[i] < x.dim[2 + i]; /* ceil_mode: leans out */
+        n += n * at.strides.v[i] - at.pads.v[i] < x.dim[2 + i]; /* as with ceil_mode: it leans out */
         y.dim[2 + i] = at.out.v[i] = n;
     }
     at.shape = sample_all_dims(&x);
@@ -131,14 +131,14 @@ static void pool(Sample *s)
 
 /* ---- indices ------------------------------------------------------------------------- */
 
-/* Rows of many vectors, at times. */
+/* At times gives the last dimension an extent of several vectors. */
 static void lengthen_rows(Sample *s, Type *t)
 {
     if (sample_chance(s, 30))
         t->dim[t->rank - 1] = sample_int(s, 1, 70);
 }
 
-/* A shape and an axis of it that has 1 to `longest` elements. */
+/* A random shape; *axis: a dimension of it whose extent is from 1 to `longest`. */
 static Type shape_along(Sample *s, int max_rank, int longest, int *axis)
 {
     Type t = sample_shape(s, 1, max_rank);
@@ -175,7 +175,7 @@ static void gather_bwd(Sample *s)
     sample_build(s, &(GatherBwdAttrs){axis, sample_all_dims(&x)});
 }
 
-/* Indices into x along axis: a shape no larger than x elsewhere. */
+/* The type of indices into x along axis, which is no larger than x along the other dimensions. */
 static Type element_indices(Sample *s, const Type *x, int axis)
 {
     Type ix = type_with(*x, sample_some_int(s));
@@ -186,7 +186,8 @@ static Type element_indices(Sample *s, const Type *x, int axis)
     return ix;
 }
 
-/* The first dimensions of indices that all of a batch share; the others' are x's there. */
+/* At times lets a batch share its indices: gives the first dimensions of *ix, before axis, an extent of 1,
+ * and returns their number.  What goes with the indices has x's extents there. */
 static int64_t share_indices(Sample *s, Type *ix, int axis)
 {
     int batch = sample_chance(s, 50) ? sample_int(s, 0, axis) : 0;
@@ -223,7 +224,7 @@ static void gather_elements_bwd(Sample *s)
         s, &(ElementsBwdAttrs){axis, batch, sample_chance(s, 30) ? s->dt : DT_NONE, sample_all_dims(&x)});
 }
 
-/* Batch dimensions, tuple length and the shape of the tuples for x. */
+/* Chooses the number of batch dimensions and the length of tuples of indices into x; returns their type. */
 static Type tuples(Sample *s, const Type *x, int *batch, int *tuple)
 {
     *batch = sample_int(s, 0, x->rank - 1);
@@ -254,7 +255,7 @@ static void gather_nd(Sample *s)
     sample_build(s, &(AxisAttrs){batch});
 }
 
-/* Distinct rows, as the gradient of SET assumes them: index a counts up along the axis. */
+/* Indices of SET are distinct, as its gradient assumes: they count up along the axis. */
 static void scatter_elements(Sample *s)
 {
     int axis;
@@ -289,7 +290,7 @@ static void scatter_nd(Sample *s)
     Type ix = tuples(s, &x, &batch, &tuple);
     ScatterAttrs at = {.axis = batch,
                        .reduction = sample_chance(s, 30) ? sample_int(s, 2, 4) : sample_int(s, 0, 1)};
-    if (at.reduction == SCATTER_SET) /* one tuple per batch is distinct */
+    if (at.reduction == SCATTER_SET) /* a single tuple per batch is distinct */
         for (int i = batch; i < ix.rank - 1; i++)
             ix.dim[i] = 1;
     Type u = type_make(s->dt, ix.rank - 1, ix.dim);
@@ -342,7 +343,8 @@ static void resample(Sample *s)
     sample_build(s, &(AxisAttrs){axis});
 }
 
-/* Positions inside, on and beyond the border, none at a kink: whole pixels, halves between them. */
+/* Positions lie inside, on and beyond the border, but never where the interpolation has a kink: at whole
+ * pixels and halfway between them. */
 static void grid_sample(Sample *s)
 {
     int sp = sample_int(s, 1, 3);

@@ -1,5 +1,5 @@
-/* op_samples_rows.c -- samplers of the operators that move elements, work on rows, draw or
- * update. */
+/* op_samples_rows.c -- samplers of the operators that move elements, work on rows, draw random numbers or
+ * update parameters. */
 #include "op_samples_int.h"
 #include <math.h>
 
@@ -49,7 +49,7 @@ static void expand(Sample *s)
     sample_build(s, &(ShapeAttrs){sample_all_dims(&t)});
 }
 
-/* A window in whole: start, step and extents of the part. */
+/* The attributes of a random slice of *whole; *part: the slice's type. */
 static SliceAttrs window_of(Sample *s, const Type *whole, Type *part)
 {
     SliceAttrs at = {.start.n = whole->rank, .step.n = whole->rank, .size.n = whole->rank};
@@ -83,7 +83,7 @@ static void slice_bwd(Sample *s)
     sample_build(s, &at);
 }
 
-/* There and back: what is offloaded is for fetch alone. */
+/* Offloads an operand and fetches it: nothing but fetch reads what is offloaded. */
 static void move(Sample *s)
 {
     sample_table(s, sample_shape(s, 0, 3));
@@ -209,7 +209,7 @@ static void rng(Sample *s)
     sample_ints(s, type_make(DT_I64, 1, (int64_t[]){2}), 1, 1000);
 }
 
-/* An operand with the shape of the scores or a narrower one, or none. */
+/* Appends, with that chance, an operand of type dt that broadcasts to the scores, else an absent one. */
 static void to_scores(Sample *s, Type scores, DType dt, int percent)
 {
     if (sample_chance(s, percent))
@@ -218,7 +218,7 @@ static void to_scores(Sample *s, Type scores, DType dt, int percent)
         s->in[s->nin++] = (Val){0};
 }
 
-/* The last operand once more. */
+/* Appends the last operand once more. */
 static void again(Sample *s)
 {
     s->in[s->nin] = s->in[s->nin - 1];
@@ -241,7 +241,7 @@ static void attention_operands(Sample *s, const Type t[4], bool packed)
         sample_reals(s, t[3], -1, 1);
 }
 
-/* Heads of q, of k and of v one behind the other in some order, or by turns. */
+/* Chooses where the h heads of q, g of k and g of v lie in one value: those of each together, or by turns. */
 static void pack_heads(Sample *s, AttentionAttrs *at, int64_t h, int64_t g)
 {
     const int first = sample_int(s, 0, 2), next = sample_int(s, 1, 2);
@@ -258,7 +258,7 @@ static void pack_heads(Sample *s, AttentionAttrs *at, int64_t h, int64_t g)
     }
 }
 
-/* Now and then more rows than one block has, and heads that share keys. */
+/* At times there are more rows than one block has, or heads that share keys. */
 static void attention(Sample *s)
 {
     s->empty = false;
@@ -279,11 +279,11 @@ static void attention(Sample *s)
                          .fill = -2};
     Type t[4];
     if (s->size)
-        cols += sample_int(s, 0, 1); /* 68: dropout draws four at a time */
+        cols += sample_int(s, 0, 1); /* 68 is a multiple of 4: dropout draws four at a time */
     if (s->size && sample_chance(s, 50))
         at.fill = -INFINITY;
     else if (at.hides == HIDES_ALL && sample_chance(s, 50))
-        at.fill = -1e30; /* with the others it swallows differences */
+        at.fill = -1e30; /* elsewhere it would swallow differences */
     const bool packed =
         s->op == OP_attention_packed_grad || (s->op != OP_attention_grad && sample_chance(s, 30));
     if (packed) {
