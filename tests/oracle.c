@@ -57,7 +57,7 @@ void oracle_open(Oracle *o, const char *dir)
     ck_assert_msg(o->meta && o->data, "%s: %s", path, d.msg);
     o->single_error = meta_number(o, "grad_f32_vs_f64_err_over_global_grad_norm");
     o->chaotic = o->single_error > 1e-4;
-    o->import.unbiased_var = true; /* as PyTorch keeps it */
+    o->import.unbiased_var = true; /* PyTorch keeps the unbiased variance */
     o->import.untie = json_is_true(meta(o, "untie"));
     find_ties(o);
     find_frozen(o);
@@ -105,9 +105,9 @@ static bool in_list(const Oracle *o, const char *list, const char *name)
 
 /* ---- gradients ---------------------------------------------------------------------------------- */
 
-/* || got - want || and || want ||, squared, added up.  Adam turns the rounding noise of a gradient
- * that is zero (a bias before a normalization, the key bias of attention) into full steps, in
- * PyTorch as here: with a gradient, such elements are left out. */
+/* Adds || got - want ||^2 to *err and || want ||^2 to *norm.  If grad is not NULL, elements whose gradient is
+ * nearly zero are left out: Adam turns the rounding noise of a gradient that is zero (a bias before a
+ * normalization, the key bias of attention) into full steps, in PyTorch as here. */
 static void add_error(const Tensor *got, const Tensor *want, const Tensor *grad, double *err,
                       double *norm)
 {
@@ -129,7 +129,7 @@ static Tensor gradient_of(const TestStep *s, uint32_t trained)
     return exec_tensor(s->exec, v);
 }
 
-/* What trains is what PyTorch trains, less what the exporter has folded away. */
+/* Checks that the parameters that train are PyTorch's, but for those that the exporter has folded away. */
 static void check_trained(const Oracle *o, const TestStep *s)
 {
     size_t want = json_array_size(meta(o, "trainable")) -
@@ -142,7 +142,7 @@ static void check_trained(const Oracle *o, const TestStep *s)
                   s->info.ntrained, want);
 }
 
-/* Every attention of the network is one operator. */
+/* Checks that every attention of the network is one operator, if the oracle tells how many there are. */
 static void check_attentions(const Oracle *o, const TestStep *s)
 {
     int64_t found = 0;
@@ -159,8 +159,8 @@ static double gradient_tol(const Oracle *o)
     return o->half ? 2e-2 : o->chaotic ? 1e-2 : 1e-4;
 }
 
-/* In double precision constants of the file are single still, which a network that PyTorch's own
- * single precision shows to be ill-conditioned makes more of. */
+/* The gradients' tolerance in double precision.  Constants of the file are single still; an ill-conditioned
+ * network, which PyTorch's own error in single precision reveals, enlarges their error. */
 static double double_tol(const Oracle *o) { return o->single_error > 1e-6 ? 1e-6 : 1e-7; }
 
 static void move_parameters(const TestStep *s, const double *along, double by)
@@ -172,8 +172,8 @@ static void move_parameters(const TestStep *s, const double *along, double by)
     }
 }
 
-/* Without a judge (dropout): the loss changes along the gradient by the gradient's norm; each step
- * is the first, so that the same elements drop. */
+/* Checks gradients without PyTorch's numbers, which a network with dropout lacks: along the gradient, the
+ * loss changes at the rate of the gradient's norm.  Each step is the first: the same elements drop. */
 static void check_along_gradient(const Oracle *o, TestStep *s, const char *file)
 {
     const double by = 1e-5;
@@ -201,7 +201,7 @@ static void check_along_gradient(const Oracle *o, TestStep *s, const char *file)
     ck_assert_double_eq_tol(change, norm, 1e-6 * norm);
 }
 
-/* Of all gradients, over the norm of those they should be. */
+/* The norm of the error of all gradients, over the norm of PyTorch's in double precision. */
 static double gradient_error(const Oracle *o, TestStep *s)
 {
     Tensor want;
@@ -237,7 +237,7 @@ void oracle_check_gradients(const Oracle *o, const char *file, bool f64)
     double error = gradient_error(o, &s);
     printf("%s/%s %s: loss %.7f, gradient error %.2e of the norm\n", strrchr(o->dir, '/') + 1, file,
            f64 ? "f64" : "f32", loss, error);
-    bool exact = f64 && !o->half; /* constants of a file in 16 bits are rounded to these */
+    bool exact = f64 && !o->half; /* constants of a file in 16 bits are rounded to 16 bits */
     double loss_tol = exact ? 1e-6 : o->half ? 2e-3 : 2e-4;
     ck_assert_double_eq_tol(loss, meta_number(o, "loss_f64"), loss_tol * fabs(loss));
     ck_assert_double_lt(error, exact ? double_tol(o) : gradient_tol(o));
@@ -263,7 +263,7 @@ double oracle_gradient_error(const Oracle *o, const char *file, PrecisionKind pr
 
 /* ---- five steps --------------------------------------------------------------------------------- */
 
-/* Parameters after five steps, where the oracle has them: relative to their norm. */
+/* Compares the parameters after five steps, where the oracle has them, relative to their norm. */
 static void check_params(const Oracle *o, const TestStep *s, int optim)
 {
     double err = 0, norm = 0;
@@ -287,8 +287,8 @@ static void check_params(const Oracle *o, const TestStep *s, int optim)
                       optims[optim].key, sqrt(err / norm));
 }
 
-/* Running statistics after a step: (1 - m) * start + m * batch, the oracle's from 0 or 1, ours from
- * the file's, which some exporters write after a step of their own. */
+/* Compares the running statistics after a step, (1 - m) * start + m * batch.  The oracle's start at 0 or 1,
+ * ours with the file's values, which some exporters write after a step of their own. */
 static void check_buffers(const Oracle *o, const TestStep *s)
 {
     double momentum = meta_number(o, "batch_norm_momentum");
@@ -322,8 +322,8 @@ static void training_init(TestStep *s, int optim, bool f64)
     s->opt.f64 = f64;
 }
 
-/* In double precision against PyTorch.  A chaotic network (MobileNetV2 on a batch of four) goes its
- * own way after three steps. */
+/* Compares five steps in double precision with PyTorch's.  A chaotic network (MobileNetV2 on a batch of four)
+ * goes its own way after three steps, so only these are compared. */
 static void check_double(const Oracle *o, const char *file, int optim)
 {
     TestStep s;
@@ -348,7 +348,7 @@ static void check_double(const Oracle *o, const char *file, int optim)
 
 static bool is_weight(const Value *v) { return v->kind == VAL_PARAM || v->kind == VAL_STATE; }
 
-/* Parameters, running statistics and optimizer state, in their order; the caller frees them. */
+/* Reads parameters, running statistics and optimizer state, in the order of values; the caller frees them. */
 static double *read_weights(const TestStep *s)
 {
     double *w = NULL;
@@ -364,8 +364,8 @@ static double *read_weights(const TestStep *s)
     return w;
 }
 
-/* Into another step of the same network; with a seed each is wrong by up to 2^-24 of it, as single
- * precision may make it. */
+/* Writes weights into another step of the same network.  If seed is not 0, each gets a random error of up to
+ * 2^-24 of it, which rounding to single precision may cause as well. */
 static void write_weights(const TestStep *s, const double *w, uint32_t seed)
 {
     uint32_t random = seed;
@@ -380,11 +380,11 @@ static void write_weights(const TestStep *s, const double *w, uint32_t seed)
 }
 
 typedef struct {
-    double loss, gradient, params;  /* errors: of 1 + |loss|, of the gradient's norm, of the weights' */
-    double step;                    /* what a gradient wrong by its norm would make of params */
+    double loss, gradient, params;  /* errors over 1 + |loss|, the gradients' norm, the parameters' norm */
+    double step;                    /* the error params would have if the gradient's were 1; Adam: 0 */
 } StepError;
 
-/* How far a step of `single` is from one of the judge. */
+/* The errors of a step of `single`, measured by the judge's; loss: of both. */
 static StepError step_error(const TestStep *single, const TestStep *judge, const double loss[2],
                             int optim)
 {
@@ -408,7 +408,8 @@ static bool is_right(const Oracle *o, const StepError *e)
            (o->chaotic || e->params < 1e-6 + tol * e->step);
 }
 
-/* A step of both from the same weights: loss, gradients, and parameters afterwards. */
+/* Makes a step of both from the same weights; checks the loss, the gradients, and the parameters afterwards.
+ * If they differ, the judge tries again from weights that are rounded otherwise. */
 static void check_step(const Oracle *o, TestStep *single, TestStep *judge, int optim, int step)
 {
     enum { JUDGES = 16 };
@@ -431,10 +432,10 @@ static void check_step(const Oracle *o, TestStep *single, TestStep *judge, int o
     free(before);
 }
 
-/* In single precision every step is judged by a step in double precision from the same weights: a
- * gradient jumps where a ReLU or a maximum changes over, and weights that differ in the last bit
- * may come to lie on both sides.  So may the same weights in two precisions: then a judge whose
- * weights are rounded otherwise has to come to the same gradient. */
+/* Checks five steps in single precision, of a chaotic network one, each by a step in double precision (the
+ * judge) from the same weights: a gradient jumps where a ReLU or a maximum changes over, and weights that
+ * differ in the last bit may lie on both sides.  So may the same weights in two precisions: then a judge
+ * whose weights are rounded otherwise has to come to the same gradient. */
 static void check_single(const Oracle *o, const char *file, int optim)
 {
     TestStep single, judge;

@@ -82,7 +82,7 @@ static void keep(Gen *g, int v)
         g->whole[g->nwhole++] = v;
 }
 
-/* An operand of the whole space, broadcast along some dimensions, or laid out in another order. */
+/* Loads an operand of the whole space, perhaps broadcast along dimensions or laid out in another order. */
 static void load(Gen *g)
 {
     Kernel *k = g->k;
@@ -107,7 +107,7 @@ static void load(Gen *g)
 
 static int real(Gen *g) { return g->real[pick(g, g->nreal)]; }
 
-/* Bounded functions only, so that nothing overflows and errors stay comparable. */
+/* Bounds v by tanh, so that nothing overflows and errors stay comparable. */
 static int squash(Gen *g, int v) { return k_op(g->k, OP_tanh, v, 0, 0); }
 
 static void expression(Gen *g)
@@ -158,7 +158,7 @@ static double uniform_f(double a, double b, double c, double al, double be)
 static const Expr uniform = {"philox_uniform", 3, EXPR_UNIFORM, "PHILOX_UNIFORM(a, al, b, c)",
                              uniform_f, NULL};
 
-/* A draw per element, as dropout lowers it. */
+/* Draws a random number per element, in the form that dropout has in a kernel. */
 static void draw(Gen *g)
 {
     int64_t stride[K_DIMS] = {0}, size = 1;
@@ -171,7 +171,7 @@ static void draw(Gen *g)
     keep(g, k_expr(g->k, &uniform, KT_REAL, seed, step, at, 1234567890123.0, 0));
 }
 
-/* Sums are brought back to the size of their terms. */
+/* Adds a reduction.  Sums of reals are divided by the number of their terms, which keeps their size. */
 static void reduction(Gen *g)
 {
     static const KKind kind[] = {K_SUM, K_SUM, K_MAX, K_MIN, K_SUM, K_DEVIATION};
@@ -204,8 +204,8 @@ static void store_full(Gen *g, int v)
     k_store(g->k, operand(g, t), v);
 }
 
-/* What takes several operands to make, is stored, and is read as it is stored.  Rounding is the reference's,
- * as a maximum adds no digit. */
+/* Stores a value that several operands make, and goes on with it as it is stored.  It is rounded as in the
+ * reference, since a maximum adds no digits. */
 static void store_shared(Gen *g)
 {
     static const DType some[] = {DT_F32, DT_BF16, DT_F16};
@@ -236,7 +236,8 @@ static bool is_stored(const Kernel *k, int v)
     return stored;
 }
 
-/* Of columns, beside reduced rows; what waits for a reduction is stored, as it is. */
+/* Adds a sum of columns beside the reductions of rows.  What it adds is stored as well and not rounded, as it
+ * has to be where it depends on a reduction. */
 static void column_sum(Gen *g)
 {
     Kernel *k = g->k;

@@ -12,18 +12,20 @@ typedef struct {
     uint64_t seed;
 } RandomKernel;
 
-/* A kernel over a random space: broadcast and permuted operands of all element types, several
- * levels of reductions, full and reduced stores.  large: spaces that are cut into blocks. */
+/* Makes a kernel over a random space: broadcast and permuted operands of all element types, several levels of
+ * reductions, full and reduced stores.  large: the space is large enough to be cut into blocks. */
 void random_kernel(RandomKernel *r, Arena *a, uint64_t seed, bool large);
-/* The gradient of a batch norm behind a residual sum of elements dt, whose gradients, operands 0 and 1, it
- * adds and stores as its second result; channels are dimension 1 of three. */
+/* Makes the kernel of a batch norm's gradient behind a residual sum and a ReLU, with elements dt: it adds
+ * operands 0 and 1, gradients of the ReLU's result, and stores the gradient of the ReLU's operand as its
+ * second result.  Channels are dimension 1 of the three. */
 void residual_kernel(RandomKernel *r, Arena *a, DType dt, const int64_t shape[3]);
-/* How many of its stores are made in the first of several passes. */
+/* How many of the kernel's stores are made in the first of several passes. */
 int random_kernel_early(const RandomKernel *r);
-/* The same data at every call; outputs zero. */
+/* Tensors for the kernel's operands: inputs have the same data at every call, outputs are zero. */
 Tensor *random_kernel_data(const RandomKernel *r, Arena *a);
-/* Relative error to expect of its REAL. */
+/* The relative error to allow, by the type in which the kernel computes. */
 double random_kernel_tolerance(const RandomKernel *r);
-/* Equal up to tol times 1 + |x|; halves by their rounding, integers exactly. */
+/* Is got equal to want up to tol times 1 + |want|, in 16-bit types up to their rounding, in integers exactly?
+ * False: msg tells the first difference. */
 bool tensor_close(const Tensor *want, const Tensor *got, double tol, char msg[256]);
 #endif

@@ -1,4 +1,4 @@
-/* remat_cases.c -- parsing, solving and checking for the tests of the solver. */
+/* remat_cases.c -- parses and solves instances of rematerialization, and checks results, for tests. */
 #include "remat_cases.h"
 #include "tests.h"
 

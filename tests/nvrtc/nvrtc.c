@@ -1,6 +1,6 @@
-/* nvrtc.c -- nvrtc SOURCE OPTION OPTION: what NVIDIA's run-time compiler says, on standard output.
- * A program of its own, without sanitizers: under theirs, the library's allocations take a third of its time.
- * Exit status 1: it does not take the source; 77: there is no such library. */
+/* nvrtc.c -- nvrtc SOURCE OPTION OPTION compiles with NVIDIA's run-time compiler and prints its log.  It is a
+ * program without sanitizers, under which the library's allocations would take a third of its time.
+ * Exit status 1: the library does not take the source; 77: there is no such library. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
         return REFUSED;
     const char *const option[] = {"--fmad=false", argv[2], argv[3]};
     int status = n.compile(program, 3, option);
-    if (status == INVALID_OPTION) /* of an older one */
+    if (status == INVALID_OPTION) /* an older library does not know the last option */
         status = n.compile(program, 2, option);
     n.log_size(program, &bytes);
     char *log = calloc(bytes + 1, 1);

@@ -1,5 +1,6 @@
-/* alloc.c -- linked in front of every allocation of ckc_oom (ld --wrap): the one that CKC_FAIL_AT
- * counts to fails, all others do as always.  How many there were is written to CKC_FAIL_COUNT. */
+/* alloc.c -- stands in front of every allocation of ckc_oom (ld --wrap): the one whose number, from 1, is
+ * CKC_FAIL_AT fails, and all others work.  How many there were is written to the file that CKC_FAIL_COUNT
+ * names. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>

@@ -1,12 +1,12 @@
-/* api.c -- what a program does with ckc.h, in which one allocation fails (alloc.c): that is an error of the
- * call, and the same is possible in the same process afterwards.  Exit status 1: it was something else. */
+/* api.c -- a program that uses ckc.h while one allocation fails (alloc.c): the call has to return an error,
+ * and the same work has to succeed in the same process afterwards.  Exit status 1: it did not. */
 #include "api/ckc.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* It is as good as before, or says what is left to do with it. */
+/* Checks that a session of which a call failed still trains, or says that it can only be freed. */
 static void check_lost(ckc_session *s)
 {
     ckc_error e;
@@ -42,7 +42,7 @@ static int work(const char *model, ckc_error *e)
 int main(int argc, char **argv)
 {
     ckc_error e = {0};
-    json_set_alloc_funcs(malloc, free); /* jansson's fail, too */
+    json_set_alloc_funcs(malloc, free); /* so that jansson's allocations fail, too */
     if (argc != 2)
         return EXIT_FAILURE;
     if (!work(argv[1], &e)) {
