@@ -1,20 +1,20 @@
 /* driver.c -- a libcuda for tests: one GPU whose kernels are run by the processor (nvrtc.c, ../shim).
  *
- * What is enqueued runs when somebody waits for it, streams in any order that their events allow.  What a
- * program must not do ends the test (violation()): touch memory outside of what it allocated, allocate in
- * a step, leave something behind.
+ * Enqueued work runs when somebody waits for it, streams in any order that their events allow.  What a
+ * program must not do ends the test (violation()): touch memory outside of what it allocated, allocate in a
+ * step, leave something behind.  Variables of the environment:
  *
  *   FAKE_CUDA=no_device | old_driver | lost   no GPU; a driver for CUDA 11.4; an error in the third launch
- *             no_clocks                       it does not say how fast it is
- *   FAKE_CUDA_NAME, FAKE_CUDA_MEMORY          of the GPU; its bytes
- *   FAKE_CUDA_CAPABILITY                      80, 90 or another: whose tensor cores and shared memory it has
- *   FAKE_CUDA_OTHERS                          bytes that others have of it
- *   FAKE_CUDA_PITCH                           bytes between rows that one call copies, at most
- *   FAKE_CUDA_SEED                            of the order of streams; 0: as issued
+ *             no_clocks                       the GPU does not say how fast it is
+ *   FAKE_CUDA_NAME, FAKE_CUDA_MEMORY          the GPU's name; bytes of its memory
+ *   FAKE_CUDA_CAPABILITY                      80, 90 or another: which tensor cores and shared memory it has
+ *   FAKE_CUDA_OTHERS                          bytes of its memory that other programs use
+ *   FAKE_CUDA_PITCH                           most bytes between rows that one call copies
+ *   FAKE_CUDA_SEED                            seed of a random order of streams; not set: the one waited for
+ *                                             runs first
  *   FAKE_CUDA_DROP                            the number, from 1, of the wait for an event that is left out
- *   FAKE_CUDA_LATE=1                          a kernel's first launch takes a second more: it is loaded
- *   FAKE_CUDA_FAST=1                          nobody looks for races of streams: for long runs
- */
+ *   FAKE_CUDA_LATE=1                          a kernel's first launch takes a second more, for loading it
+ *   FAKE_CUDA_FAST=1                          accesses to memory are not checked (shadow.h), for long runs */
 #include "gpu.h"
 #include "shim/shadow.h"
 #include <dlfcn.h>
@@ -49,7 +49,7 @@ static int capability(void)
     return v ? v : 80;
 }
 
-/* Bytes of shared memory that a block may have: CUDA programming guide. */
+/* Most bytes of shared memory of a block, from the CUDA programming guide. */
 static int shared_memory(void)
 {
     int v = capability();
@@ -62,7 +62,7 @@ int pitch_limit(void)
     return *v ? atoi(v) : INT32_MAX;
 }
 
-/* Free of it. */
+/* Bytes of the GPU's memory that are free. */
 static size_t memory_left(void)
 {
     size_t others = (size_t)strtoull(setting("FAKE_CUDA_OTHERS"), NULL, 10);
@@ -72,7 +72,7 @@ static size_t memory_left(void)
 /* ---- the device --------------------------------------------------------------------------------- */
 
 static atomic_int inits;
-EXPORT int fake_cuda_inits(void); /* how often it was called */
+EXPORT int fake_cuda_inits(void); /* how often cuInit() was called */
 int fake_cuda_inits(void) { return inits; }
 
 CUresult cuInit(unsigned flags)
@@ -96,7 +96,7 @@ CUresult cuGetErrorString(CUresult e, const char **text)
     return 0;
 }
 
-/* NVIDIA's NVRTC looks for it where there is a driver, and takes an error for an answer. */
+/* NVIDIA's NVRTC calls this where there is a driver, and is content with an error. */
 EXPORT CUresult cuGetExportTable(const void **table, const void *id);
 CUresult cuGetExportTable(const void **table, const void *id)
 {
@@ -152,7 +152,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return 0;
 }
 
-/* Current to the calling thread: so many times the one that there is. */
+/* How often the only context is on the calling thread's stack of current ones. */
 static _Thread_local int current;
 EXPORT int fake_cuda_current(void);
 int fake_cuda_current(void) { return current; }
@@ -247,7 +247,7 @@ void check_step(const char *what)
         violation(what);
 }
 
-/* At 256 bytes and not at 512, between zones that nobody may write. */
+/* Allocates a block that is aligned to 256 bytes and not to 512, between zones that nobody may write. */
 static char *new_block(size_t bytes, bool device)
 {
     Block *b = calloc(1, sizeof *b);
@@ -326,7 +326,7 @@ CUresult cuModuleLoadData(CUmodule *m, const void *image)
 {
     char path[] = "/tmp/fake_cuda-XXXXXX";
     check_step("a module is loaded in a step");
-    /* An object begins with the offset of its section headers, which are its end. */
+    /* The header of an object tells where its section headers are, which are its end. */
     uint64_t sections;
     uint16_t size, count;
     memcpy(&sections, (const char *)image + 0x28, sizeof sections);
@@ -372,7 +372,7 @@ CUresult cuModuleGetFunction(CUfunction *fn, CUmodule m, const char *name)
     return 0;
 }
 
-/* Beside what the kernel's variables have. */
+/* Sets the bytes of dynamic shared memory, for which the kernel's __shared__ variables leave room. */
 CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute which, int value)
 {
     check_step("a function is changed in a step");

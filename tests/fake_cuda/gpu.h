@@ -1,4 +1,4 @@
-/* gpu.h -- what the files of the fake driver share. */
+/* gpu.h -- what the files of the fake driver and its libraries share. */
 #ifndef CKC_FAKE_GPU_H
 #define CKC_FAKE_GPU_H
 #include "runtime/cuda/driver.h"
@@ -16,7 +16,7 @@ enum { SHARED = 48 << 10, ZONE = 256, MEMORY = 256 << 20, ARGS = FIBER_ARGS, STR
 
 typedef enum { KERNEL, CALL, COPY, FILL, RECORD, WAIT, GRAPH } Kind;
 
-/* How much work of each stream has ended, for all that follows to see. */
+/* Per stream, how many pieces of its work have ended before something: a vector clock. */
 typedef struct Clock {
     uint32_t of[STREAMS];
     struct Clock *all;
@@ -25,33 +25,33 @@ typedef struct Clock {
 typedef struct Work {
     Kind kind;
     bool done;
-    double when, seconds; /* seconds: of a call */
-    const Clock *host; /* what the host had waited for when it was enqueued */
-    Clock *seen;       /* by a RECORD; owned */
+    double when, seconds; /* when it ended, by gpu.now; CALL: how long it takes */
+    const Clock *host; /* what the host had waited for when it was enqueued; NULL: nothing, or captured */
+    Clock *seen;       /* RECORD: the stream's clock when it ran; owned */
     const FakeKernel *of;
     const void *kernel;
     ShimState *shim;
     unsigned grid, block, shared;
-    bool first; /* launch of its function */
+    bool first; /* it is the first launch of its function */
     void *arg[ARGS];
     CUDA_MEMCPY2D copy;
     void (*call)(void *staged);
-    void *staged; /* what a copy from pageable memory reads, or a call; owned */
-    const struct Work *target;
-    CUgraph captured; /* in this one, NULL: enqueued */
+    void *staged; /* what a copy from pageable memory or a call reads, or a kernel's table; owned */
+    const struct Work *target; /* WAIT: the RECORD that it waits for */
+    CUgraph captured; /* the graph that it is in; NULL: none, it was enqueued */
     CUgraphExec graph;
-    struct Work *all; /* list of all */
+    struct Work *all; /* the next in the list of all work */
 } Work;
 
 struct CUstream_st {
     Work **work;
-    size_t next, n, cap, before; /* before: of them are not captured */
-    CUgraph capture;             /* what is enqueued goes there */
+    size_t next, n, cap, before; /* next: the first that has not run; before: how many are not captured */
+    CUgraph capture;             /* the graph that captures what is enqueued; NULL: none */
     unsigned number;             /* below STREAMS */
-    Clock clock;                 /* of what has run */
+    Clock clock;                 /* what has run, here or before */
     struct CUstream_st *all;
 };
-/* What was captured of each stream. */
+/* The stream in which the capture began; a list of what was captured of each stream. */
 struct CUgraph_st {
     CUstream origin, part;
 };
@@ -60,7 +60,7 @@ struct CUgraphExec_st {
 };
 struct CUevent_st {
     const Work *last;
-    CUstream stream; /* that it was recorded in */
+    CUstream stream; /* in which it was recorded */
     bool timing;
 };
 struct CUmod_st {
@@ -71,12 +71,12 @@ struct CUfunc_st {
     const void *kernel;
     const FakeKernel *of;
     ShimState *shim;
-    unsigned shared; /* bytes it may have */
+    unsigned shared; /* most bytes of dynamic shared memory of a launch */
     struct CUfunc_st *all;
     bool launched;
 };
 
-/* Memory of the device, or pinned of the host. */
+/* A block of the device's memory, or of pinned memory of the host. */
 typedef struct Block {
     char *at;
     size_t bytes;
@@ -86,14 +86,14 @@ typedef struct Block {
 
 typedef struct {
     int retained;
-    bool launched; /* in a step: nothing is allocated any more */
+    bool launched; /* a step has begun, so nothing may be allocated any more */
     bool lost;
     int launches;
-    double now; /* seconds */
-    size_t used;
-    int objects; /* streams, events and modules */
-    unsigned streams, waits; /* numbers given; cuStreamWaitEvent called */
-    Clock *host;             /* the last, of all */
+    double now; /* seconds that all work has taken */
+    size_t used; /* bytes of the device's memory */
+    int objects; /* number of streams, events, modules, graphs and the like */
+    unsigned streams, waits; /* numbers given to streams and parts of graphs; calls of cuStreamWaitEvent */
+    Clock *host;             /* what the host has waited for, the last of a list of all such clocks */
     uint64_t random;
     Block *block;
     Work *work;
@@ -103,17 +103,17 @@ typedef struct {
 extern Gpu gpu;
 
 void violation(const char *what);      /* ends the process */
-const char *setting(const char *name); /* of the environment; "" if it has none */
-bool mode(const char *name);           /* is FAKE_CUDA that? */
-int pitch_limit(void);
-/* What a library runs, in so much time of the GPU; staged is malloc'ed. */
+const char *setting(const char *name); /* a variable of the environment; "": it is not set */
+bool mode(const char *name);           /* is FAKE_CUDA set to that name? */
+int pitch_limit(void);                 /* most bytes between rows of a copy */
+/* Enqueues a library's work: call(staged), which takes that time of the GPU; the driver frees staged. */
 void enqueue_call(CUstream s, void (*call)(void *), void *staged, double seconds);
 /* Work that runs accesses memory: a violation if that is a race with work of another stream. */
 void check_access(const void *at, size_t bytes, bool write);
 void check_context(void);
-void check_step(const char *what);                   /* what must not be done in a step */
-void check_zones(void);                              /* around everything that is allocated */
-const Block *block_at(const void *at, size_t bytes); /* with all of it; NULL: none */
+void check_step(const char *what);                   /* a violation in a step; `what` describes it */
+void check_zones(void);                              /* checks that the zones around blocks are untouched */
+const Block *block_at(const void *at, size_t bytes); /* the block that has all these bytes; NULL: none */
 static inline void *pointer(CUdeviceptr at) { return (void *)(uintptr_t)at; }
 
 #endif

@@ -4,9 +4,9 @@
 
 typedef struct {
     const char *name;
-    int params, pointers, block; /* what it takes, pointers first; threads at most */
-    int waits;         /* its threads wait for each other */
-    int table;         /* pointers and numbers of its first parameter, a table; 0: it has none */
+    int params, pointers, block; /* parameters; how many are pointers, the first ones; most threads */
+    int waits;         /* not 0: its threads wait for each other */
+    int table;         /* elements, pointers and numbers, of its first parameter if that is a table; else 0 */
     int shared;        /* bytes of its __shared__ variables */
 } FakeKernel;
 

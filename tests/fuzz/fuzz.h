@@ -1,4 +1,4 @@
-/* fuzz.h -- what the fuzz targets share. */
+/* fuzz.h -- helpers that the fuzz targets share. */
 #ifndef CKC_FUZZ_H
 #define CKC_FUZZ_H
 
@@ -25,7 +25,7 @@ static inline void fuzz_fail(const char *what, const char *text)
     abort();
 }
 
-/* What was printed, and what was read from that and printed again; frees both. */
+/* Fails unless two texts are equal: a printed one, and that one parsed and printed again.  Frees both. */
 static inline void fuzz_same(char *first, char *second)
 {
     if (strcmp(first, second) != 0)
@@ -34,14 +34,14 @@ static inline void fuzz_same(char *first, char *second)
     free(second);
 }
 
-/* Commands print nothing. */
+/* Discards what commands print on standard output. */
 static inline void fuzz_quiet(void)
 {
     if (!freopen("/dev/null", "w", stdout))
         fuzz_fail("cannot write", "/dev/null");
 }
 
-/* The bytes as a file in memory; the same path every time. */
+/* Writes the bytes to a file in memory; returns its path, which is the same every time for a suffix. */
 static inline const char *fuzz_file(const uint8_t *data, size_t size, const char *suffix)
 {
     static char path[64];

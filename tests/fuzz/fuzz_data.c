@@ -1,4 +1,4 @@
-/* fuzz_data.c -- data files: the first byte says of which kind, every entry is decoded. */
+/* fuzz_data.c -- data files: the first byte selects the format of the rest, and every entry is decoded. */
 #include "fuzz.h"
 #include "runtime/data.h"
 

@@ -1,4 +1,4 @@
-/* fuzz_device.c -- a device from any text is refused in one line, or a step is planned for it. */
+/* fuzz_device.c -- descriptions of devices: any text is refused in one line, or a step is planned for it. */
 #include "text.h"
 #include "passes/passes.h"
 

@@ -1,5 +1,5 @@
-/* fuzz_onnx.c -- model files: opening and importing either works or says why not.  Mutations know
- * the structure: a model is decoded, one thing in it changes, and it is encoded again. */
+/* fuzz_onnx.c -- model files: opening and importing either works or says why not.  Mutations know the
+ * structure: a model is decoded, a few things in it change, and it is encoded again. */
 #include "fuzz.h"
 #include "ir/onnx/onnx_int.h"
 
@@ -45,7 +45,7 @@ static int64_t number(Mutator *x, int64_t old)
 static void *take(void *data, size_t n) { return arena_alloc(data, n ? n : 1, 1); }
 static void leave(void *data, void *p) { (void)data, (void)p; }
 
-/* One more element: a copy of the list with room for it. */
+/* A copy of the list of n elements with room for one more. */
 static void *longer(Mutator *x, const void *list, size_t n, size_t size)
 {
     void *more = arena_alloc(&x->a, n + 1, size);
@@ -59,8 +59,8 @@ static Onnx__NodeProto *any_node(Mutator *x)
     return x->g->n_node ? x->g->node[pick(x, x->g->n_node)] : NULL;
 }
 
-/* A name that stands somewhere in the graph.  Never NULL, as a model's input without one has it: such a
- * string cannot stand in a list. */
+/* A name that stands somewhere in the graph, or "".  It is never NULL, as the name of an input may be: a list
+ * of strings cannot hold NULL. */
 static char *any_name(Mutator *x)
 {
     const Onnx__NodeProto *n = any_node(x);
@@ -106,7 +106,7 @@ static bool change_attribute(Mutator *x, Onnx__AttributeProto *a)
     else if (a->g && a->g->n_output && pick(x, 4) == 0)
         return change_value(x, a->g->output[pick(x, a->g->n_output)]);
     else if (a->g && a->g->n_node)
-        x->g = a->g; /* go on inside the body */
+        x->g = a->g; /* later changes are made inside the body */
     else
         a->i = number(x, a->i), a->has_i = true;
     return true;
@@ -168,7 +168,7 @@ static bool change_tensor(Mutator *x, Onnx__TensorProto *t)
         else if (t->has_raw_data && t->raw_data.len)
             t->raw_data.data[pick(x, t->raw_data.len)] = (uint8_t)pick(x, 256);
         return true;
-    case 4: /* elements in another field, or in two */
+    case 4: /* the elements are in another field, or in two */
         t->n_uint64_data = t->n_dims ? (size_t)t->dims[0] & 63 : 1;
         t->uint64_data = arena_alloc(&x->a, t->n_uint64_data + 1, sizeof *t->uint64_data);
         return true;
@@ -197,7 +197,8 @@ static bool change_model(Mutator *x)
     }
 }
 
-/* What the reader would refuse for its nesting must not be decoded here. */
+/* Decodes a model.  False: it has no graph, or the reader refuses it, for instance for its nesting; then it
+ * must not be decoded here either. */
 static bool decode(Mutator *x, const uint8_t *data, size_t size)
 {
     Diag d = {0};

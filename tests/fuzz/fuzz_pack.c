@@ -1,4 +1,4 @@
-/* fuzz_pack.c -- buffers (.csv): read, placed with few steps, checked, written. */
+/* fuzz_pack.c -- ckc pack: a table of buffers (.csv) is refused, or the buffers are placed in few steps. */
 #include "cli/cli.h"
 #include "text.h"
 

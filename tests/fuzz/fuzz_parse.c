@@ -1,4 +1,4 @@
-/* fuzz_parse.c -- graph text: what parses and verifies prints to text that parses to the same. */
+/* fuzz_parse.c -- graphs as text: one that parses and verifies is printed as text that parses to the same. */
 #include "text.h"
 #include "ir/ir.h"
 

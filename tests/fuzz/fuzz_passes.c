@@ -1,5 +1,5 @@
-/* fuzz_passes.c -- whatever graph verifies, the passes leave a graph that verifies, and a plan whose
- * values do not overlap. */
+/* fuzz_passes.c -- passes: of any graph that verifies they make one that verifies, and a plan whose values do
+ * not overlap. */
 #include "text.h"
 #include "passes/passes.h"
 

@@ -1,4 +1,4 @@
-/* fuzz_plan.c -- schedules (.ckp): what is accepted prints to text that is accepted, the same, and is
+/* fuzz_plan.c -- schedules (.ckp): one that is accepted is printed as text that parses to the same, and is
  * lowered to a program or refused. */
 #include "text.h"
 #include "ir/program.h"

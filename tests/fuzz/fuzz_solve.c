@@ -1,4 +1,4 @@
-/* fuzz_solve.c -- instances (.dag): read, solved with few moves and by a policy, written. */
+/* fuzz_solve.c -- ckc solve: an instance (.dag) is refused, or solved with few moves and by a policy. */
 #include "cli/cli.h"
 #include "text.h"
 

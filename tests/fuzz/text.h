@@ -1,4 +1,4 @@
-/* text.h -- mutations of text by lines and tokens: numbers become extreme, lines and names move. */
+/* text.h -- mutates text by lines and tokens: numbers become extreme, lines and names move. */
 #ifndef CKC_FUZZ_TEXT_H
 #define CKC_FUZZ_TEXT_H
 
@@ -39,7 +39,7 @@ static int split(const char *text, size_t n, bool lines, Piece *piece)
     return count;
 }
 
-/* text with bytes [from, from + n) replaced. */
+/* Writes text with bytes [from, from + n) replaced; returns its size, 0: it does not fit in room. */
 static size_t replace(char *out, size_t room, const char *text, size_t size, size_t from, size_t n,
                       const char *by, size_t nby)
 {
@@ -75,7 +75,8 @@ static size_t mutate_number(char *out, size_t room, const char *text, size_t siz
     return replace(out, room, text, size, (size_t)(p.at - text), p.n, by, strlen(by));
 }
 
-/* A line, or a token, is deleted, doubled, or takes another's place. */
+/* Deletes or doubles a line or a token, replaces it by another one, or puts another one in front of it;
+ * returns the size, 0: nothing was written. */
 static size_t mutate_piece(char *out, size_t room, const char *text, size_t size, bool lines,
                            unsigned *seed)
 {
@@ -99,7 +100,7 @@ static size_t mutate_text(uint8_t *data, size_t size, size_t room, unsigned seed
     size_t n = 0;
     if (!out || !in)
         fuzz_fail("no memory", "");
-    memcpy(in, data, size); /* with an end, for atoll */
+    memcpy(in, data, size); /* atoll needs an end */
     in[size] = 0;
     switch (fuzz_random(&seed) % 8) {
     case 0: case 1: case 2: n = mutate_number(out, room, in, size, &seed); break;
@@ -114,7 +115,7 @@ static size_t mutate_text(uint8_t *data, size_t size, size_t room, unsigned seed
     return n ? n : LLVMFuzzerMutate(data, size, room);
 }
 
-/* Some lines of b go between two lines of a. */
+/* Puts some lines of b between two lines of a; returns the size, 0: nothing was written. */
 static size_t cross_text(const char *a, size_t na, const char *b, size_t nb, char *out, size_t room,
                          unsigned seed)
 {

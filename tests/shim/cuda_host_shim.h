@@ -1,6 +1,6 @@
 /* cuda_host_shim.h -- the CUDA runtime and cuBLASLt calls of generated schedules, on the CPU.
  *
- * Only what prelude/host.h uses.  Matrix products follow the descriptors as cuBLAS would read them
+ * It has only what prelude/host.h uses.  Matrix products follow the descriptors as cuBLAS would read them
  * (column-major, transposes, strided batches), so a wrong description gives a wrong result. */
 #ifndef CKC_CUDA_HOST_SHIM_H
 #define CKC_CUDA_HOST_SHIM_H

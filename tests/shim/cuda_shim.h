@@ -16,9 +16,9 @@
 
 #define FN static inline __attribute__((unused))
 #define GLOBAL
-#define OPERANDS(n, name) void *const *name /* the fakes take what lies there */
+#define OPERANDS(n, name) void *const *name /* the fake driver copies what lies there */
 #define OPERAND(name, i) name[i]
-#define __shared__ static __attribute__((section("shared_variables"))) /* one block at a time */
+#define __shared__ static __attribute__((section("shared_variables"))) /* blocks run one at a time */
 #define __launch_bounds__(...)
 #define ALIGNED_16 __attribute__((aligned(16)))
 #define SHARED_BYTES(name, align) unsigned char *const name = shim->shared
@@ -35,8 +35,9 @@ typedef struct {
     unsigned x;
 } ShimIndex;
 
-/* What the lanes of a warp do together, each with an operand of its own: that it gets of another lane (or
- * nothing: they wait for each other), an address, fragments (prelude/tensor.h). */
+/* What the lanes of a warp do together, each with an operand of its own: WARP_SHUFFLE has a WarpShuffle, and
+ * gets the value of another lane; WARP_SYNC has none, and only waits for the others; ldmatrix has an address
+ * in shared memory; mma has fragments, a WarpMma (prelude/tensor.h). */
 typedef enum {
     WARP_SHUFFLE,
     WARP_SYNC,
@@ -44,22 +45,24 @@ typedef enum {
     WARP_LDMATRIX_TRANS,
     WARP_MMA_BF16,
     WARP_MMA_F16,
-    WARP_WGMMA, /* and what follows: wgmma.c */
+    WARP_WGMMA, /* a WarpWgmma; this and all below are in wgmma.c */
     WARP_WGMMA_FENCE,
     WARP_WGMMA_COMMIT,
     WARP_WGMMA_WAIT
 } WarpOp;
 typedef struct {
     uint64_t value;
-    unsigned from; /* lane */
+    unsigned from; /* the lane whose value is wanted */
 } WarpShuffle;
 typedef struct {
     uint32_t a[4], b[2];
     float c[4];
 } WarpMma;
 
-/* Of a warp's 16 rows of a warpgroup's product 64 x n: c has n / 2 elements; its left factor is in registers,
- * or the matrix a; turned: a is transposed, and b is not.  Of a wait n groups may be left. */
+/* A lane's operand of a warpgroup's product 64 x n, of which its warp makes 16 rows.  c: n / 2 elements of
+ * the result; adds: the product is added to them; left: the left factor if it is in_registers, else
+ * descriptor a tells where it is, as b does of the right one; turned: a is transposed, and b is not.  Of a
+ * wait, n is the number of groups that may be left. */
 typedef struct {
     float *c;
     int n;
@@ -68,7 +71,7 @@ typedef struct {
     uint64_t a, b;
 } WarpWgmma;
 
-/* Of an object of generated text: all of it, and its __shared__ variables. */
+/* Where an object of generated text lies, and in it its __shared__ variables; shared NULL: it has none. */
 typedef struct {
     const char *image, *image_end, *shared, *shared_end;
 } ShimMemory;
@@ -76,16 +79,16 @@ typedef struct {
 typedef struct {
     ShimIndex thread, block, block_dim, grid_dim;
     void (*barrier)(void);
-    int (*any)(int mine); /* a barrier: has somebody something? */
+    int (*any)(int mine); /* a barrier; has any thread come with a `mine` that is not 0? */
     void (*warp)(WarpOp op, const void *in, size_t bytes, void *out, size_t out_bytes);
     void (*copy)(void *to, const void *from, int bytes, int from_bytes); /* cp.async */
     void (*copy_commit)(void);
     void (*copy_wait)(int groups);
     void (*fence)(void); /* fence.proxy.async */
     void (*access)(const void *at, size_t bytes, bool write); /* shadow_hooks.h; 0 bytes: not aligned */
-    bool (*present)(int barrier); /* of a text whose barriers have numbers */
-    int capability; /* whose tensor cores these are: 80 or 90 */
-    char error[160]; /* what a launch that failed did first */
+    bool (*present)(int barrier); /* is this barrier made?  test_cuda.c numbers them */
+    int capability; /* of the GPU whose tensor cores these are, 80 or 90 */
+    char error[160]; /* the first fault of a launch; "": it has none */
     bool (*launch)(const void *kernel, void **arg, unsigned grid, unsigned block, unsigned shared);
     unsigned char *shared; /* dynamic shared memory of the block, aligned to 1024 */
 } ShimState;
@@ -116,7 +119,7 @@ SHUFFLE(int64_t)
              default: shuffle_int64_t)(v, (unsigned)(lane))
 #define __shfl_xor_sync(all, v, mask) __shfl_sync(all, v, (threadIdx.x ^ (unsigned)(mask)))
 
-/* One access to memory, of as many bytes as where it is aligned. */
+/* Copies so many bytes in one access; both addresses are aligned to as many. */
 #define COPY(bytes)                                                                          \
     typedef char Shim##bytes __attribute__((vector_size(bytes), may_alias));                 \
     FN void copy_##bytes(void *to, const void *from)                                         \

@@ -19,14 +19,14 @@ enum { DEEP = 1 << 20 /* below a frame: those of what it calls */, MAX_BLOCK = 1
        SHARED_ALIGN = 1024, SHARED_ROOM = (MAX_SHARED + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN };
 typedef enum { READY, AT_BARRIER, AT_WARP, DONE } Wait;
 
-/* A copy that somebody has still to wait for. */
+/* A copy that its thread has still to wait for. */
 typedef struct {
     void *to;
     const void *from;
     int bytes, from_bytes, group;
 } Copy;
 
-typedef void *Place[5]; /* of __builtin_setjmp */
+typedef void *Place[5]; /* what __builtin_setjmp fills in */
 
 typedef struct {
     Place at;
@@ -39,7 +39,7 @@ typedef struct {
 static Fiber fiber[MAX_BLOCK];
 static Lane lane[MAX_BLOCK];
 static unsigned shared_bytes;
-static bool somebody; /* says so at a barrier */
+static bool somebody; /* a thread came to the last barrier with says */
 static char *stacks;
 static unsigned char *shared_memory;
 static Place scheduler;
@@ -57,7 +57,7 @@ void fiber_fault(const char *fmt, ...)
     va_end(ap);
 }
 
-/* Functions that return twice, or not, keep to frames of their own. */
+/* Functions that return twice or never are not inlined, to keep to frames of their own. */
 #define SWITCHES __attribute__((noinline, no_sanitize("address")))
 
 SWITCHES static void go_to(Place p) { __builtin_longjmp(p, 1); }
@@ -90,7 +90,7 @@ static void warp(WarpOp op, const void *in, size_t bytes, void *out, size_t out_
         memcpy(out, &me->out, out_bytes);
 }
 
-/* Which every thread reads, of its index and the like, is no memory of the kernel. */
+/* Checks an access to memory.  Reads of *state, where a thread's index and the like are, do not count. */
 static void access(const void *at, size_t bytes, bool write)
 {
     if (wgmma_holds(current, at, bytes))
@@ -101,7 +101,7 @@ static void access(const void *at, size_t bytes, bool write)
 
 /* ---- cp.async -------------------------------------------------------------------------------- */
 
-/* Until somebody waits for it, NaN lies where a copy is to land. */
+/* Begins a copy: NaN lies where it is to land until its thread waits for it. */
 static void copy(void *to, const void *from, int bytes, int from_bytes)
 {
     Fiber *f = &fiber[current];
@@ -199,7 +199,7 @@ static void run_together(unsigned w)
     warp_run(&lane[w * LANES], shared_memory, shared_bytes, state->capability);
 }
 
-/* What a whole warp does together is done, and it goes on. */
+/* If all lanes of the warp have come to something that they do together, does it, and lets them go on. */
 static bool release_warp(unsigned w)
 {
     const unsigned first = w * LANES;
@@ -218,7 +218,7 @@ static bool release_warp(unsigned w)
     return true;
 }
 
-/* Let whole warps go on; failing that, the whole block past a barrier. */
+/* Lets whole warps go on, and the block if all its threads are at a barrier; false: nobody can go on. */
 static bool release(void)
 {
     bool any = false;
@@ -238,7 +238,7 @@ static bool release(void)
     return any || at_barrier == threads;
 }
 
-/* One warp as far as it gets alone: the others see it far ahead. */
+/* Runs one warp as far as it gets alone, far ahead of the others. */
 static void run_warp(unsigned w, unsigned mix)
 {
     do
@@ -276,7 +276,7 @@ static bool run_block(uint64_t *seed)
     for (;;) {
         unsigned done = 0;
         shuffle_order(order, seed);
-        bool warps = *seed >> 40 & 1; /* threads of all warps in turn, or warp after warp */
+        bool warps = *seed >> 40 & 1; /* warp after warp, else threads of all warps in turn */
         for (unsigned i = 0; i < threads; i++)
             if (warps)
                 run_warp(order[i] / LANES, order[i] % LANES);
@@ -295,7 +295,7 @@ static bool run_block(uint64_t *seed)
     }
 }
 
-/* Fibers that stand somewhere in a launch that failed; the next ones have stacks of their own. */
+/* Drops the fibers, which stand somewhere in a launch that failed; the next launch makes new ones. */
 static void forget_fibers(void)
 {
     for (unsigned t = 0; t < MAX_BLOCK; t++)
@@ -386,7 +386,7 @@ static void lone_warp(WarpOp op, const void *in, size_t bytes, void *out, size_t
     lone_barrier();
 }
 
-/* From a place on, in steps that come to every number below n: 2^k and an odd one. */
+/* Threads of a block run from a random one on in steps of an odd number, which come to every one of 2^k. */
 bool thread_launch_kernel(ShimState *st, const void *kernel, void *const *operand,
                           unsigned grid, unsigned block, uint64_t seed)
 {

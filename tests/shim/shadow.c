@@ -8,19 +8,20 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Of a cell: several warps; others of the thread's warp as well; a copy that has not landed. */
+/* Values of a cell's reader and writer: threads of SEVERAL warps; a flag, MATES: other threads of the
+ * thread's warp as well; PENDING: a copy that has not landed. */
 enum { SEVERAL = 0xFFFF, MATES = 0x4000, PENDING = 0xFFFE };
 enum { MOST = 1024, GRAIN = 2, WARPS = 32, LANES = 32 };
 
 typedef struct {
-    uint32_t written, read; /* when; 0: never */
-    uint32_t read_before;   /* by another block, that is; the last time */
+    uint32_t written, read; /* the last times; 0: never */
+    uint32_t read_before;   /* the last time that another block read it */
     uint32_t
-        read_beside; /* by work of another stream that did not come before what reads now; the last time */
-    uint16_t writer, reader; /* threads, or SEVERAL ... */
-    uint16_t writer_syncs, reader_syncs; /* how often the warp had met */
-    uint16_t held;      /* by so many products of warpgroups, which have still to read it */
-    uint32_t fences;    /* that there had been when it was written */
+        read_beside; /* the last read, by work of another stream, that did not come before the next read */
+    uint16_t writer, reader; /* a thread, or SEVERAL ... */
+    uint16_t writer_syncs, reader_syncs; /* how often its warp had met by then */
+    uint16_t held;      /* number of products of warpgroups that have still to read it */
+    uint32_t fences;    /* number of fences there had been when it was written */
 } Cell;
 
 typedef struct {
@@ -36,7 +37,7 @@ static const char *stack;
 static size_t stack_bytes;
 static uint32_t now = 1, block_start, launch_start;
 static uint16_t syncs[WARPS];
-/* fence.proxy.async: how many there were; the number of each thread's last one. */
+/* How many fences (fence.proxy.async) there were, and per thread the number of its last one. */
 static uint32_t fences, fenced[LANES * WARPS];
 
 static size_t cell_bytes(size_t bytes) { return (bytes / GRAIN + 1) * sizeof(Cell); }
@@ -103,15 +104,15 @@ void shadow_fence(unsigned thread) { fenced[thread] = ++fences; }
 
 /* ---- work of streams ---------------------------------------------------------------------------- */
 
-/* From `start` to the next one's: the number-th of its stream. */
+/* A piece of work: it lasts from `start` to the next one's, and is the number-th of its stream. */
 typedef struct {
     uint32_t start, number;
     unsigned stream;
 } Piece;
 
-static Piece *piece; /* all that came, in the order in which they ran */
+static Piece *piece; /* all pieces, in the order in which they ran */
 static size_t npiece, room;
-static const uint32_t *clock_now; /* of the present one */
+static const uint32_t *clock_now; /* the present piece's clock */
 /* The last pieces that came_before() was asked for, and what it said: cells side by side were mostly used by
  * the same ones. */
 typedef enum { WRITTEN, READ, READ_BESIDE, TIMES } Time;
@@ -141,7 +142,8 @@ void shadow_forget_work(void)
     memset(asked, 0, sizeof asked);
 }
 
-/* Has what was done then ended before the present piece of work begins? */
+/* Did the piece of work at time `when` end before the present one began?  of: which time of a cell `when`
+ * is. */
 static bool came_before(uint32_t when, Time of)
 {
     if (npiece == 0 || when < piece[0].start || when >= piece[npiece - 1].start)
@@ -171,7 +173,8 @@ static const Range *range_of(const char *p)
     return NULL;
 }
 
-/* May what `who` did at that time, with its warp, come at the same time as what `thread` does now? */
+/* May an access that `who` made at that time, when its warp had met so often, be simultaneous with one that
+ * `thread` makes now? */
 static bool unordered(uint32_t when, uint16_t who, uint16_t meetings, unsigned thread)
 {
     if (when != now || who == thread)
@@ -179,7 +182,7 @@ static bool unordered(uint32_t when, uint16_t who, uint16_t meetings, unsigned t
     return who == SEVERAL || (who & ~MATES) / 32 != (int)thread / 32 || meetings == syncs[thread / 32];
 }
 
-/* With work of another stream; shared memory is a launch's own. */
+/* Does an access to global memory race with work of another stream? */
 static bool streams_race(const Cell *c, bool write)
 {
     return !came_before(c->written, WRITTEN) ||
@@ -262,7 +265,7 @@ bool shadow_touch(const void *at, size_t bytes, bool write)
     if (!r || !r->cell)
         return true;
     size_t from = (size_t)((const char *)at - r->at);
-    Cell was, is; /* the last one before and after: cells side by side are mostly equal */
+    Cell was, is; /* the last cell before and after: cells side by side are mostly equal */
     for (size_t first = from / GRAIN, i = first; i < (from + bytes + GRAIN - 1) / GRAIN; i++) {
         Cell *c = &r->cell[i];
         if (i > first && memcmp(c, &was, sizeof was) == 0) {

@@ -1,5 +1,5 @@
-/* shadow.h -- sees every access of generated text to memory: outside of what there is, not aligned, or in a
- * race with another thread.
+/* shadow.h -- checks every access of generated text to memory: it is a fault if it is outside of what there
+ * is, not aligned, or in a race with another thread.
  *
  * The text is compiled with -fsanitize=thread, whose calls end here (shadow_hooks.h) and not in a library.
  * Threads of a block are ordered by barriers, those of a warp by __syncwarp as well, blocks by nothing; work
@@ -11,33 +11,34 @@
 
 typedef enum { SHADOW_GLOBAL, SHADOW_SHARED, SHADOW_HOST, SHADOW_IGNORED } ShadowKind;
 
-/* Memory that kernels may use.  While there is none, nothing is looked at. */
+/* Adds and removes memory that kernels may use.  While there is none, nothing is checked. */
 void shadow_add(const void *at, size_t bytes, ShadowKind kind);
 void shadow_remove(const void *at);
-bool shadow_used(void);
-/* What belongs to an object of generated text (ShimMemory), loaded and about to go. */
+bool shadow_used(void); /* is there any? */
+/* The same for the memory of an object of generated text; NULL: it was compiled without hooks. */
 void shadow_add_object(const ShimMemory *m);
 void shadow_remove_object(const ShimMemory *m);
 
-/* Kernels, copies and calls of libraries that follow belong to work of that stream, which begins when
- * clock[k] pieces of work of stream k have ended, its own included; streams are numbered from 0. */
+/* A piece of work of a stream begins, to which all accesses belong until the next one.  The first clock[k]
+ * pieces of each stream k came before it; clock[stream] counts the piece itself.  Streams are numbered from
+ * 0; the clock has to stay until the next call. */
 void shadow_work(unsigned stream, const uint32_t *clock);
-/* What is not a kernel accesses memory: false if that is a race with work of another stream. */
+/* Something other than a kernel accesses memory.  False: that races with work of another stream. */
 bool shadow_touch(const void *at, size_t bytes, bool write);
-void shadow_forget_work(void); /* no memory is left */
+void shadow_forget_work(void); /* forgets all work, when no memory is left */
 
 /* ---- for fiber.c */
 
-void shadow_launch(const void *stacks, size_t bytes); /* of the fibers */
-void shadow_block(void);                              /* begins */
-void shadow_barrier(void);                            /* all threads of the block have come */
-void shadow_warp(unsigned warp);                      /* all lanes of the warp have come */
+void shadow_launch(const void *stacks, size_t bytes); /* a launch begins; its stacks are not checked */
+void shadow_block(void);                              /* a block begins */
+void shadow_barrier(void);                            /* all threads of the block have met */
+void shadow_warp(unsigned warp);                      /* all lanes of the warp have met */
 void shadow_access(const void *at, size_t bytes, bool write, unsigned thread, unsigned block);
-/* A product of a warpgroup, whose lane that thread is, is to read it later (hold 1), which nobody may write
- * to until it has (-1).  It sees what a fence of the thread that wrote it was behind. */
+/* A product of the thread's warpgroup will read this memory (hold 1), and nobody may write to it until it
+ * does (hold -1).  It sees only what the thread that wrote it has made a fence behind. */
 void shadow_product(const void *at, size_t bytes, unsigned thread, unsigned block, int hold);
 void shadow_fence(unsigned thread); /* fence.proxy.async */
-/* A copy of the thread is to land there, which nobody may touch until it has. */
+/* A copy will land there, and nobody may touch the memory until it has; then it is the thread's write. */
 void shadow_pending(const void *at, size_t bytes);
 void shadow_landed(const void *at, size_t bytes, unsigned thread);
 #endif

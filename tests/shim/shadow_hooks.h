@@ -1,4 +1,5 @@
-/* shadow_hooks.h -- behind generated text that is compiled with -fsanitize=thread: what it calls. */
+/* shadow_hooks.h -- stands behind generated text that is compiled with -fsanitize=thread: the functions that
+ * such text calls. */
 #define HOOK __attribute__((no_sanitize("thread")))
 #define ACCESS(name, bytes, write)                                                           \
     HOOK void __tsan_##name(void *p) { shim->access(p, bytes, write); }
@@ -41,7 +42,7 @@ HOOK void *__tsan_memset(void *to, int v, size_t n)
     return memset(to, v, n);
 }
 
-/* Of the linker: the object, and the section of its __shared__ variables. */
+/* Symbols of the linker: where the object lies, and the section of its __shared__ variables. */
 extern char __ehdr_start[] __attribute__((visibility("hidden")));
 extern char _end[] __attribute__((visibility("hidden")));
 extern char __start_shared_variables[] __attribute__((weak, visibility("hidden")));

@@ -1,9 +1,10 @@
-/* tensor_shim.h -- codegen/prelude/tensor.h for a C compiler: what the warp does together is in fiber.c. */
+/* tensor_shim.h -- codegen/prelude/tensor.h for a C compiler: what a warp does together is in warp.c, copies
+ * are in fiber.c. */
 #ifndef CKC_TENSOR_SHIM_H
 #define CKC_TENSOR_SHIM_H
 #include "cuda_shim.h"
 
-/* Of dynamic shared memory, which is all that the shim has an address of. */
+/* An address of shared memory counts from the start of dynamic shared memory; the shim has no others. */
 FN uint32_t shared_at(const void *p) { return (uint32_t)((const unsigned char *)p - shim->shared); }
 
 FN void ldmatrix(uint32_t r[4], uint32_t at) { shim->warp(WARP_LDMATRIX, &at, sizeof at, r, 16); }

@@ -9,7 +9,7 @@
 
 enum { LANES = 32, NONE = -100000 /* exponent of 0 */ };
 
-/* m * 2^(e - fraction bits); of a factor of a product, or the sum so far */
+/* The number m * 2^(e - fraction bits): a factor of a product, or the sum so far. */
 typedef struct {
     int32_t m;
     int e;
@@ -44,7 +44,7 @@ static void ldmatrix(Lane *lane, bool transposed, const unsigned char *shared, u
 /* ---- mma ---------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int bits, bias; /* of the fraction, of the exponent */
+    int bits, bias; /* bits of the fraction, bias of the exponent */
 } Format;
 static const Format bf16 = {7, 127}, f16 = {10, 15}, f32 = {23, 127};
 
@@ -68,7 +68,7 @@ static float value_of(uint16_t x, Format f)
     return t.m ? ldexpf((float)t.m, t.e - f.bits) : 0;
 }
 
-/* p * 2^shift without what lies behind the point */
+/* p * 2^shift, without its fraction */
 static int64_t cut(int64_t p, int shift)
 {
     if (shift >= 0)
@@ -118,7 +118,7 @@ static struct {
     Term a[16][16], b[256][16];
     const uint16_t (*raw_a)[16], (*raw_b)[16];
     Format f;
-    bool special; /* an infinity or NaN is somewhere */
+    bool special; /* a factor is infinite or NaN */
 } tile;
 
 void tile_set(const uint16_t (*a)[16], const uint16_t (*b)[16], int columns, bool half)

@@ -19,14 +19,14 @@ typedef struct {
     } out;
 } Lane;
 
-/* From the operands of all lanes, whose op is one, their results. */
+/* Computes the results of all lanes from their operands; their op is the same. */
 void warp_run(Lane lane[32], const unsigned char *shared, unsigned shared_bytes, int capability);
 
-/* Sums of 16 products as tensor cores of that capability make them: first the factors, 16 rows of a and up to
- * 256 columns of b, by column; then what is added to c. */
+/* tile_set() takes the factors, 16 rows of a and up to 256 columns of b, by column, which have to stay;
+ * tile_add() adds the 16 products of a row and a column to c as tensor cores of that capability do. */
 void tile_set(const uint16_t (*a)[16], const uint16_t (*b)[16], int columns, bool f16);
 float tile_add(float c, int row, int column, int capability);
 
-/* The first thing that is wrong ends the launch (fiber.c).  printf arguments. */
+/* Notes a fault, with printf arguments.  The first one of a launch is kept, and ends the launch (fiber.c). */
 void fiber_fault(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #endif

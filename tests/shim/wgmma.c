@@ -1,14 +1,14 @@
-/* wgmma.c -- products of warpgroups, as late as they may come: factors in shared memory are read, and results
- * written, when a warp waits for them.  Until then results are NaN, and nobody may touch them or write over
- * the factors (shadow.c).
+/* wgmma.c -- products of warpgroups, made as late as they may be: factors in shared memory are read, and
+ * results written, when a warp waits for them.  Until then results are NaN, and nobody may touch them or
+ * write over the factors (shadow.c).
  *
- * Each warp makes its 16 of the 64 rows, at its own time; at the end the four have to have done the same. */
+ * Each warp makes its 16 of the 64 rows at its own time; at the end all four have to have done the same. */
 #include "wgmma.h"
 #include "shadow.h"
 
 enum { LANES = 32, WARPS = 32, GROUP = 4, RESULTS = 4, PRODUCTS = 64, COLUMNS = 256, K = 16, CHUNK = 8 };
 
-/* c of the lanes, which have n / 2 elements each. */
+/* A result: per lane, where its n elements are to go, and their values so far. */
 typedef struct {
     float *at[LANES], value[LANES][COLUMNS / 2];
     int n;
@@ -16,8 +16,8 @@ typedef struct {
 
 typedef struct {
     WarpWgmma of;
-    uint16_t left[16][K]; /* of a factor in registers */
-    int result, group;
+    uint16_t left[16][K]; /* the warp's rows of the left factor; from shared memory only when it is made */
+    int result, group;    /* index of the result; number of the group it was committed in */
 } Product;
 
 typedef struct {
@@ -25,7 +25,7 @@ typedef struct {
     Product product[PRODUCTS];
     int nresult, nproduct, groups;
     bool fenced;
-    uint64_t did; /* what it came to, hashed */
+    uint64_t did; /* a hash of all that it has done */
 } Warp;
 
 static Warp warp[WARPS];
@@ -43,11 +43,11 @@ static void remember(Warp *w, uint64_t what) { w->did = (w->did ^ what) * 0x1000
 
 /* ---- factors in shared memory ------------------------------------------------------------------- */
 
-/* From its descriptor, in bytes; rows: of its other side than k, the first of them. */
+/* A factor, as its descriptor tells. */
 typedef struct {
-    uint32_t at, lead, stride, width; /* width: that is swizzled */
-    int first, rows;
-    bool by_k; /* k is not along its width: transposed */
+    uint32_t at, lead, stride, width; /* bytes; width: of the swizzled lines */
+    int first, rows; /* along its other side than k: the first row, and how many */
+    bool by_k; /* it is transposed: k is not along its width */
 } Factor;
 
 static bool decode(Factor *f, uint64_t d, int first, int rows, bool by_k)
@@ -68,8 +68,8 @@ static bool decode(Factor *f, uint64_t d, int first, int rows, bool by_k)
 
 static int chunks(const Factor *f) { return f->rows * K / CHUNK; }
 
-/* Chunk i: the first element's row and k, and its place; the elements follow each other along k, or by_k
- * along the rows.  The swizzle is one of addresses: their bits from 7 on are added to those from 4 on. */
+/* Returns the address of chunk i, and sets row and k of its first element; the others follow along k, or if
+ * by_k along the rows.  The swizzle is one of addresses: bits from 7 on are added to those from 4 on. */
 static uint32_t chunk_at(const Factor *f, int i, int *row, int *k)
 {
     const uint32_t across = f->width / 2;
@@ -82,7 +82,7 @@ static uint32_t chunk_at(const Factor *f, int i, int *row, int *k)
     return at ^ (at >> 7 & (f->width / 16 - 1)) << 4;
 }
 
-/* The warp's lanes look at it: held, until they have read it. */
+/* Tells the shadow that the warp's lanes will read the factor (hold 1), or do it now (-1). */
 static void look_at(const Factor *f, unsigned w, const unsigned char *shared, unsigned bytes, int hold,
                     unsigned block)
 {
@@ -110,7 +110,7 @@ static void read_factor(const Factor *f, uint16_t (*to)[K], const unsigned char 
     }
 }
 
-/* Of a product, for a warp; false: it has no left one there. */
+/* The part of the left factor that warp w reads of shared memory; false: it reads none. */
 static bool left_factor(Factor *f, const WarpWgmma *of, unsigned w)
 {
     return !of->in_registers && decode(f, of->a, (int)(w % GROUP) * 16, 16, of->turned);
@@ -208,7 +208,7 @@ static void make(unsigned number, Product *p, const unsigned char *shared, unsig
         }
 }
 
-/* Results that no product is left of. */
+/* Writes the results to which no product is left, and drops them. */
 static void write_results(Warp *w)
 {
     int kept = 0, to[RESULTS];

@@ -1,4 +1,4 @@
-/* wgmma_shim.h -- codegen/prelude/wgmma.h for a C compiler: what warpgroups do is in wgmma.c. */
+/* wgmma_shim.h -- codegen/prelude/wgmma.h for a C compiler; what warpgroups do is in wgmma.c. */
 #ifndef CKC_WGMMA_SHIM_H
 #define CKC_WGMMA_SHIM_H
 #include "tensor_shim.h"
