@@ -1,7 +1,7 @@
 #!/bin/sh
-# bits.sh OLD NEW [MODEL.onnx...] -- do two builds of ckc give the same bits?  NEW plans and runs each model, whole and at
+# bits.sh OLD NEW [MODEL.onnx...] -- do two builds of ckc give the same bits?  NEW plans and runs each model, at 100 and
 # 65 %; OLD runs that schedule, and plans and runs the model itself without a budget: losses, gradients and saved
-# weights must be equal byte for byte.  A line per model and budget.
+# weights must be equal byte for byte.  Prints a line per model and budget.
 # Without models: the examples, the networks with PyTorch's numbers, the zoo, and CKC_ZOO's folder.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 . "$root/tests/models.sh"
 
-# Two steps of a model or schedule: what they leave in a folder.
+# Runs two steps of a model or schedule; leaves losses and weights in a folder.
 try() { # program folder arguments...
     program=$1 into=$2
     shift 2
@@ -23,7 +23,7 @@ try() { # program folder arguments...
         losses "$into.json" >"$into/losses" && [ -s "$into/losses" ]
 }
 
-differing() { # folder folder name...: of these files
+differing() { # folder folder name...: prints which of these files differ in the two folders
     into=$1 other=$2
     shift 2
     for name; do

@@ -1,23 +1,24 @@
 #!/bin/sh
-# gpu.sh [--quick] [--no-speed] [FOLDER] -- what ckc does on an NVIDIA GPU, in some minutes; everything is built before.
-# A line for each result as it comes, and gpu-results.json with all of them.
+# gpu.sh [--quick] [--no-speed] [FOLDER] -- tests ckc on an NVIDIA GPU in some minutes; the programs must be built.
+# It prints a line for each result as it comes, and writes all of them to gpu-results.json.
 #
-# Side by side, since nearly all of their time is the processors', which compile kernels:
-#   bits        the examples and the networks of models.sh in f32 and 16 bits: with everything stored, in as little as
-#               they run in, and half way: the same weights; schedules (of f32) run again, in another process
-#   gradients   against the CPU's, network by network (ckc_tests cuda_device, CKC_GPU=1)
+# These run side by side, since they mostly wait for the processors, which compile kernels:
+#   bits        the examples, the networks with PyTorch's numbers and the zoo, in f32 and 16 bits, give the same
+#               weights with everything stored, within the least budget, and half way between; schedules of f32 do
+#               so again when another process runs them
+#   gradients   they agree with the CPU's, network by network (ckc_tests cuda_device, CKC_GPU=1)
 #   sanitizer   compute-sanitizer's memcheck, and racecheck and synccheck of our kernels, on small networks
-# Then, with nothing beside them, since they measure:
-#   memory      the largest use of the device while a step runs, against the arena and what is reserved
+# Then these run with nothing beside them, since they measure:
+#   memory      the largest use of the device while a step runs, beside the arena and what is reserved
 #   speed       the decoder and FOLDER's models (gpt2.onnx, resnet50.onnx: tests/torch/export_gpt2.py, export_zoo.py)
-#               at four budgets, --profile of each kernel; gpu_baseline.py beside them where PyTorch is there.
-#               Not with --no-speed
+#               at four budgets, with --profile of each kernel; then gpu_baseline.py, if PyTorch is there.
+#               Left out with --no-speed
 #
 # CKC is the program (default: the release build), CKC_TESTS its tests (default: the dev build), CKC_SHARED the data
 # beside the repository, CKC_OUT the folder for reports (default: gpu-results), PYTHON an interpreter with torch.
-# JOBS networks run at a time (default: half the processors); with CKC_SECONDS none that would begin later than that
-# many seconds after the start; a run ends after a minute: what was not run is said.
-# --quick: one small network, as a rehearsal on the libraries of tests/fake_cuda:
+# JOBS networks run at a time (default: half the processors).  With CKC_SECONDS, none begins later than that many
+# seconds after the start; a run is ended after a minute.  What was not run is reported.
+# --quick runs one small network, as a rehearsal on the libraries of tests/fake_cuda:
 #   CKC_CUDA_PATH=build/dev/fake_cuda CKC=build/dev/ckc tests/gpu.sh --quick
 # shellcheck disable=SC2030,SC2031 # jobs have values of their own
 set -u
@@ -46,13 +47,13 @@ trap 'kill $sides 2>/dev/null; exit 1' INT TERM
 : >"$rows"
 . "$root/tests/models.sh"
 
-row() { # section name number unit: shown, and kept for the file
+row() { # section name number unit: prints a result, and keeps it for the file
     printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >>"$rows"
     printf '%-10s %-40s %12s %s\n' "$1" "$2" "$3" "$4"
 }
-wrong() { row "$1" "$2" FAILED ""; } # section what
-reason() { echo "exit status $1: $(head -c 200 "$work/err" | tr '\n\t' '  ')"; } # why the last command failed
-value() { sed -n 's/^ *"'"$1"'": \(.*[^,]\),*$/\1/p' "$2" | head -1; } # of a report
+wrong() { row "$1" "$2" FAILED ""; } # section what: a failure
+reason() { echo "exit status $1: $(head -c 200 "$work/err" | tr '\n\t' '  ')"; } # status: why a command failed
+value() { sed -n 's/^ *"'"$1"'": \(.*[^,]\),*$/\1/p' "$2" | head -1; } # key report: the value in the report
 
 # ---- the device -------------------------------------------------------------------------------------------
 
@@ -62,8 +63,8 @@ grep -q '"name": "cuda"' "$out/devices.json" || { echo "gpu.sh: no NVIDIA GPU he
 
 # ---- jobs, side by side -----------------------------------------------------------------------------------
 
-# A command with a folder of its own for its work, its rows and its cache; nothing where that folder is there: the
-# job is somebody else's then.
+# Runs a command with a folder of its own for its work, its rows and its cache.  If the folder is there already,
+# another process has taken the job, and nothing is done.
 job() ( # folder command...
     work=$work/$1
     rows=$work/rows
@@ -74,7 +75,7 @@ job() ( # folder command...
     "$@" </dev/null
     touch "$work/ended"
 )
-gather() { # section folder what: the rows of a job
+gather() { # section folder what: adds the rows of a job to all rows
     [ ! -f "$work/$2/rows" ] || cat "$work/$2/rows" >>"$rows"
     [ -f "$work/$2/ended" ] || wrong "$1" "$3: ended early"
 }
@@ -96,7 +97,7 @@ for precision in f32 bf16 fp16; do
     done
 done >"$work/pairs"
 
-try() { # file options...: three steps; any plan will do, and a long search at the least budget takes minutes
+try() { # file options...: three steps of a plan found by a short search, as a long one could take minutes
     file=$work/$1.safetensors
     shift
     # shellcheck disable=SC2086,SC2154 # a list of words, found by models.sh
@@ -120,7 +121,7 @@ bits() { # precision model
     [ "$precision" != f32 ] ||
         CKC=$ckc CKC_OPTIONS=$options CKC_PERCENTS=100 "$root/tests/reload.sh" "$model" >"$work/reload.txt" 2>&1 ||
         wrong bits "$name: its schedule run again (reload.txt)"
-    try least --budget $((reserved + 1))B # which cannot be: what is the least?
+    try least --budget $((reserved + 1))B # is refused with a message that names the least budget
     status=$?
     least=$(sed -n 's/.*feasible is \([0-9]*\).*/\1/p' "$work/err")
     [ ! -f "$work/late" ] || return
@@ -211,7 +212,7 @@ done
 # ---- memory -----------------------------------------------------------------------------------------------
 
 used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -1; }
-watch_memory() { # the largest number of MiB used until the file is gone
+watch_memory() { # writes the largest number of MiB used until the file "watched" is gone
     most=0
     while [ -f "$work/watched" ]; do
         now=$(used)

@@ -1,8 +1,8 @@
 #!/bin/sh
-# gpu_pack.sh FOLDER [MODEL.onnx ...] -- FOLDER/gpu.tar.xz: what tests/gpu.sh needs where there is a GPU, but neither a
-# compiler nor packages: ckc and ckc_tests (release build), the libraries that they load, and the models without
-# their matrices, which are inputs then, for --init to draw (PYTHON, an interpreter with onnx, writes them so).
-# There, in the root of a checkout that lies (or is linked) at the path of this one:
+# gpu_pack.sh FOLDER [MODEL.onnx ...] -- packs FOLDER/gpu.tar.xz, with all that tests/gpu.sh needs on a machine with a
+# GPU but neither a compiler nor packages: ckc and ckc_tests (release build), the libraries that they load, and the
+# models without their matrices, which become inputs that --init draws (PYTHON, an interpreter with onnx, does that).
+# On that machine, in the root of a checkout that lies (or is linked) at the path of this one:
 #
 #   tar xf gpu.tar.xz && CKC_TESTS=build/release/ckc_tests tests/gpu.sh build/models
 set -eu
@@ -13,13 +13,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder" "$work/build/release/lib" "$work/build/models"
 
-# Of the libraries not those that belong to the system: the loader, glibc and OpenCL's.
+# Libraries that are left out, as they belong to the system: the loader, glibc and OpenCL.
 system='/(ld-linux|libc\.so|libm\.so|libpthread|libdl|librt|libOpenCL)'
 for program in ckc ckc_tests; do
     strip -o "$work/build/release/lib/$program" "$root/build/release/$program"
     ldd "$root/build/release/$program" | awk '$3 ~ /^\// { print $3 }' | grep -vE "$system" |
         xargs -I{} cp -Lu {} "$work/build/release/lib"
-    # only they look there: PyTorch, which gpu.sh starts, has libraries of its own
+    # only these programs look there: PyTorch, which gpu.sh starts, has libraries of its own
     printf '#!/bin/sh\nhere=$(cd "$(dirname "$0")" && pwd)\nLD_LIBRARY_PATH=$here/lib exec "$here/lib/%s" "$@"\n' \
         $program >"$work/build/release/$program"
     chmod +x "$work/build/release/$program"

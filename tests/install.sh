@@ -1,7 +1,7 @@
 #!/bin/sh
 # install.sh BUILD -- installs a build into a folder of the working directory, moves that, and uses it as
 # others would: the program of examples/embed by pkg-config, shared and static, the command, the header in
-# C and C++.  CC and CFLAGS: the build's.  Status 77: something that it takes is not here.
+# C and C++.  CC and CFLAGS are the build's.  Exit status 77: a tool that it needs is not installed.
 set -eu
 build=$1
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,7 +16,7 @@ at=$PWD/moved
 lib=$(dirname "$(find "$at" -name libckc.a)")
 export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
 
-# No symbol but those of the header; sanitizers have their own.
+# The shared library exports exactly the functions of the header, but for symbols of sanitizers.
 for name in $(nm -D --defined-only "$lib/libckc.so" | awk '{ print $3 }' | grep -v '^__\(asan\|odr\)'); do
     grep -q "CKC_API .*\b$name(" "$at/include/ckc.h" || { echo "libckc.so has a symbol $name"; exit 1; }
 done

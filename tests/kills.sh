@@ -1,11 +1,11 @@
 #!/bin/sh
-# kills.sh [N] -- kill ckc (SIGKILL) at N random moments of planning, training and saving, 200 if not
-# given.  After each: every file is the old or the new one, those of the output folder all old or all
-# new; the schedule runs and gives the bits it should; and the next run leaves no temporary file.  Two
-# runs that differ in every file take turns.
+# kills.sh [N] -- kills ckc (SIGKILL) at N random moments of planning, training and saving, 200 if not given.
+# After each kill, every file must be the old or the new one, those of the output folder all old or all new; the
+# schedule must run and give the right bits; and the next run must leave no temporary file.  Two runs that differ
+# in every file take turns.
 #
-# Then a run with --checkpoint is killed at a quarter as many moments, and resumed each time, at one budget or another or from
-# its schedule: it ends with the weights of one that nobody disturbed.  CKC names the command.
+# Then a run with --checkpoint is killed at a quarter as many moments, and each time resumed without a budget, with
+# one, or from its schedule: it must end with the weights of an undisturbed run.  CKC names the command.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 ckc=${CKC:-$here/build/release/ckc}
@@ -16,7 +16,7 @@ cd "$dir"
 export XDG_CACHE_HOME="$dir/cache" CKC_CUDA_PATH="$(dirname "$ckc")/fake_cuda"
 mkdir cache a b out
 
-train() { # a|b [folder]: everything that can be written
+train() { # a|b [folder]: trains, and writes everything that can be written
     case $1 in
     a) set -- "${2:-$1}" --bind batch=4 --optimizer momentum --device cuda --emit cuda ;;
     b) set -- "${2:-$1}" --bind batch=8 --device cpu --threads 1 ;;
@@ -40,13 +40,13 @@ fail() {
     exit 1
 }
 
-random() { # below $1
+random() { # n: a random number below it
     echo $(($(od -An -N4 -tu4 /dev/urandom) % $1))
 }
 
 either() { cmp -s "out/$1" "a/$1" || cmp -s "out/$1" "b/$1" || fail "out/$1 is neither old nor new"; }
 
-same_folder() { # a|b: also its reports, which have times in them; not what the next run removes
+same_folder() { # a|b: is out/p that run's?  Reports have times in them and are told apart by a few words
     diff -r -x report.json -x report.html -x .ckc-temporary -x '*.0.tmp' out/p "$1/p" >/dev/null &&
         grep -q "$(grep '"optimizer"' "$1/p/report.json")" out/p/report.json &&
         grep -q "$(grep -o 'A training step: [a-z]*' "$1/p/report.html")" out/p/report.html
@@ -64,7 +64,7 @@ check_clean() { # folder...
     [ -z "$left" ] || fail "left behind: $left"
 }
 
-killed() { # after $1 ms: what
+killed() { # ms command...: kills the command after so many milliseconds
     ms=$1
     shift
     ("$@") 2>err &
@@ -76,7 +76,7 @@ killed() { # after $1 ms: what
 
 now() { date +%s%3N; }
 i=0 ended=0 new=0
-for v in a b a b; do (train $v); done # the second time with measured costs and compiled kernels
+for v in a b a b; do (train $v); done # by the second time, costs have been measured and kernels compiled
 start=$(now)
 (train a out)
 usual=$(($(now) - start + 20))
@@ -86,13 +86,13 @@ while [ $((i = i + 1)) -le "$kills" ]; do
     was=$is
     [ $was = a ] && next=b || next=a
     at=$(random $usual)
-    [ $((i % 2)) = 0 ] && at=$((usual / 2 + at / 2)) # the end, where it writes, more often
+    [ $((i % 2)) = 0 ] && at=$((usual / 2 + at / 2)) # more often in the second half, in which it writes
     case $((i % 10)) in
-    3 | 6 | 9) # what the schedule gives, in the place of other weights
+    3 | 6 | 9) # the schedule runs, and replaces the weights of the other run
         cp $next/w.safetensors out
         killed "$at" again
         ;;
-    5) # before there are compiled kernels
+    5) # the cache is empty, so that kernels are compiled
         rm -rf cold x
         mkdir cold x
         killed $((at * 5)) cold
@@ -115,7 +115,7 @@ echo "$kills kills of runs that save, $ended after the end; $new times the new f
 steps=4000 kills=$(((kills + 3) / 4)) ended=0 i=0 runs=0
 model="$here/examples/mlp/model.onnx --bind batch=4 --threads 1 --quiet --output k/p --steps $steps"
 
-goes_on() { # by number
+goes_on() { # number: resumes the run in one of three ways
     set -- $(($1 % 3))
     case $1 in
     0) exec "$ckc" $model --checkpoint k/c --every 1 --resume --save k/w.safetensors ;;
@@ -124,7 +124,7 @@ goes_on() { # by number
     esac
 }
 
-check_run() { # which has ended
+check_run() { # checks a resumed run that has ended, and removes its files
     cmp k/w.safetensors k/want.safetensors || fail "a run that was resumed has other weights"
     check_clean k
     rm -r k/c k/w.safetensors

@@ -1,5 +1,5 @@
-# models.sh -- for scripts that try models (reload.sh, bits.sh): which, and what they want to be told.  Sourced with
-# root, shared, ckc (the program) and work (a folder for what does not last) set.
+# models.sh -- for scripts that try models (reload.sh, bits.sh, gpu.sh): lists models, and finds the options that
+# each needs.  They source it with root, shared, ckc (the program) and work (a folder for temporary files) set.
 
 models() {
     for f in "$root"/examples/*/model.onnx "$shared"/fixtures/torch-oracle/*/model.onnx \
@@ -8,7 +8,8 @@ models() {
     done
 }
 
-# What the model wants to be told: sizes of its symbols, initial values; behind CKC_OPTIONS.
+# Sets options to CKC_OPTIONS and what the model needs besides: sizes of its symbols, initial values.  Fails if the
+# model does not run with these.
 find_options() { # model batch
     options=${CKC_OPTIONS:-}
     for _ in 1 2; do
@@ -27,15 +28,17 @@ find_options() { # model batch
     "$ckc" "$1" $options --steps 1 --output "$work/try" --quiet 2>"$work/err"
 }
 
-# A batch that the model fixes within is told by an operator's shapes; all else is a failure.
+# The same with a batch of 64, or of 4 if an operator refuses 64, as the model has a fixed batch within.  After
+# other errors it succeeds: they show when the model is checked.
 find_some_options() { # model
     find_options "$1" 64 || ! grep -q ": node '" "$work/err" || find_options "$1" 4
 }
 
 losses() { tr -d '\n ' <"$1" | sed 's/.*"losses":\(\[[^]]*\]\).*/\1/'; }
 
-# check() of each model and budget, a line each; at the end how many were right, infeasible, wrong.
-# check MODEL BUDGET prints what is wrong, or nothing; status 3: infeasible.
+# Calls check MODEL BUDGET for each model (all of models() if none is given) and budget, and prints a line for each;
+# at the end, how many were right, infeasible and wrong.  check is the script's: it prints what is wrong, or nothing;
+# its status is 3 if the budget is infeasible.
 check_all() { # what-was-right budgets model...
     right=$1 budgets=$2 same=0 infeasible=0 failed=0
     shift 2

@@ -1,9 +1,9 @@
 #!/bin/sh
-# oom.sh [CKC_OOM [FIRST [STEP [CKC_OOM_API]]]] -- in SQLite's manner: ckc_oom's n-th allocation fails, for n = FIRST,
-# FIRST + STEP, ... (default 1, 1) until none is left to fail.  Each time through import, plan, run and
-# save, through what `run` and `eval` do, and with an empty cache, where kernels are compiled: one line, exit
-# status 4, no report of a sanitizer, every output absent or whole, no temporary file in the cache.  Of a
-# program with the library (tests/oom/api.c): it goes on.
+# oom.sh [CKC_OOM [FIRST [STEP [CKC_OOM_API]]]] -- tests running out of memory in SQLite's manner: ckc_oom's n-th
+# allocation fails, for n = FIRST, FIRST + STEP, ... (default 1, 1) until none is left.  That is done with import,
+# plan, run and save, with `run` and `eval`, and with an empty cache, where kernels are compiled.  Each time there
+# must be one line of error, exit status 4, no report of a sanitizer, every output absent or whole, and no temporary
+# file in the cache.  A program that uses the library (tests/oom/api.c) must be able to go on.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -18,9 +18,9 @@ export XDG_CACHE_HOME="$work/cache"
 
 outputs() { find . -path ./cache -prune -o -type f ! -name err ! -name out ! -name count -print; }
 
-untimed() { sed 's/ns[ =]-\{0,1\}[0-9]*//' "$1"; } # an empty cache measures anew
+untimed() { sed 's/ns[ =]-\{0,1\}[0-9]*//' "$1"; } # without times, which an empty cache measures anew
 
-# What is there is as in the run in which nothing failed (times differ), and nothing else is there.
+# Checks that every output there is is one of the run in which nothing failed, and equal to that but for times.
 whole() {
     for f in $(cd got && outputs); do
         case $f in

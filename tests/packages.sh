@@ -1,4 +1,4 @@
-# packages.sh -- sourced by scripts: need PACKAGE... installs what is missing (Debian, Ubuntu).
+# packages.sh -- for scripts to source: `need PACKAGE...` installs the packages that are missing (Debian, Ubuntu).
 need() {
     missing=
     for package in "$@"; do

@@ -1,7 +1,8 @@
 #!/bin/sh
-# precision.sh [TYPE...] -- the example's decoder trained for 200 steps in f32 and in each type (default: bf16 fp16):
-# the mean loss of the last 20 steps may differ by 1 %.  CKC: which ckc; STEPS, BIND, THREADS: other sizes; DEVICE:
-# another than this processor, as with CKC_CUDA_PATH=build/release/fake_cuda DEVICE=cuda BIND=batch=2,seq=32.
+# precision.sh [TYPE...] -- trains the example's decoder for 200 steps in f32 and in each type (default: bf16 fp16);
+# the mean loss of the last 20 steps may differ by 1 % from that in f32.  CKC names the program; STEPS, BIND and
+# THREADS set other sizes; DEVICE is a device other than this processor, for instance the fake GPU by
+# CKC_CUDA_PATH=build/release/fake_cuda DEVICE=cuda BIND=batch=2,seq=32.
 set -eu
 cd "$(dirname "$0")/.."
 ckc=${CKC:-build/release/ckc}
@@ -11,7 +12,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT INT TERM
 cat README.md ir/*.h ir/*.c passes/*.c >"$dir/text.txt"
 
-# TYPE: its losses, then the summary's lines about memory and time
+# TYPE: trains in it, and prints the summary's lines about device, memory, time and loss
 train() {
     # shellcheck disable=SC2086 # words
     "$ckc" examples/decoder/model.onnx --bind "${BIND:-batch=8,seq=64}" --init normal:0.02 --data "$dir/text.txt" \
@@ -19,7 +20,7 @@ train() {
     grep -E '^(device|memory|time|loss)' "$dir/$1.txt"
 }
 
-# FOLDER: mean of the last 20 losses
+# FOLDER: prints the mean of the last 20 losses in its report
 last() {
     sed -n '/"losses": \[/,/\]/p' "$1/report.json" | grep -oE '[0-9]+\.[0-9]+(e[-+]?[0-9]+)?' | tail -20 |
         awk '{ s += $1; n++ } END { printf "%.6f\n", s / n }'

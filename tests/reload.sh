@@ -1,7 +1,7 @@
 #!/bin/sh
-# reload.sh [MODEL.onnx...] -- a written schedule runs again: each model at 100, 80, 65 and 50 % is planned and
-# run; its schedule is read and printed again, which must give the same text, and run again, which must
-# give the same losses and the same saved weights.  A line per model and budget, at the end the failures.
+# reload.sh [MODEL.onnx...] -- checks that written schedules run again: each model is planned and run at 100, 80, 65
+# and 50 %; its schedule is read and printed again, which must give the same text, and run again, which must give
+# the same losses and the same saved weights.  Prints a line per model and budget, and at the end the failures.
 # Without arguments: the examples, the networks with PyTorch's numbers, the zoo, and CKC_ZOO's folder.
 # CKC names the program (default: the release build), CKC_SHARED the data beside the repository, CKC_PERCENTS the budgets.
 set -u
@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 . "$root/tests/models.sh"
 
-# Why the last command failed, even if it has said nothing.
+# STATUS: prints why the last command failed, even if it has said nothing.
 reason() { echo "exit status $1: $(head -c 300 "$work/err")"; }
 
 # Prints what is wrong, or nothing; status 3: infeasible.

@@ -1,20 +1,20 @@
 #!/bin/sh
-# run.sh -- everything that is tested: fuzz targets (10 s each), then all Check suites, with address
-# and undefined-behaviour sanitizers; as many at a time as there are processors.  Installs what is
+# run.sh -- runs all tests: the fuzz targets (10 s each), then all Check suites, with address and
+# undefined-behaviour sanitizers, as many at a time as there are processors.  It installs packages that are
 # missing.  The last line is Check's summary, of all suites together.
 set -eu
 cd "$(dirname "$0")/.."
 . tests/packages.sh
 
-build() { # preset [target]: quiet unless it fails
+build() { # preset [target]: prints nothing unless it fails
     mkdir -p build
     log=build/$1.log
     { cmake --preset "$1" && cmake --build --preset "$1" -j "$(nproc)" --target "${2:-all}"; } >"$log" 2>&1 ||
         { tail -60 "$log"; exit 1; }
 }
 
-# Lines that clang-format would not leave so, whatever its version: too long, tabs, blanks at the end or behind a
-# cast; and files of more than 700 lines.
+# Fails on lines that no version of clang-format would leave as they are (too long, with tabs, with blanks at the
+# end or behind a cast), and on files of more than 700 lines.
 check_format() {
     most=$(sed -n 's/^ColumnLimit: //p' .clang-format)
     cast='[^f]\\(((u?int[0-9]+|size)_t|int|double|float|unsigned|char \\*|void \\*)\\) [a-z(*&]'
@@ -27,7 +27,7 @@ check_format() {
     [ -z "$wrong" ] || { printf '%s\n' "$wrong"; return 1; }
 }
 
-# Inputs to start from: small models, data, and what ckc makes of them.
+# Collects inputs for the fuzz targets to start from: small models, data, and what ckc makes of them.
 seed_corpora() {
     corpus=build/fuzz/corpus
     rm -rf $corpus
@@ -64,17 +64,17 @@ suite() { # name
     return $failed
 }
 
-each() { # fuzz|suite, names on standard input: that function for each name
+each() { # fuzz|suite, names on standard input: calls that function for each name, in a process of its own
     xargs -P "$(nproc)" -I{} ./tests/run.sh "$1" {}
 }
 
-skips() { # how many tests left something out, and why
+skips() { # prints how many tests left something out, and why
     sed -n 's/^\([0-9]*\) times skipped: /\1 /p' build/tests/*.log |
         awk '{ n = $1; sub(/^[0-9]* /, ""); many[$0] += n; all += n }
              END { printf "skipped: %d\n", all; for (why in many) printf "  %d times: %s\n", many[why], why }'
 }
 
-# What failed once more, at the end: of a long output only that may be kept.
+# Prints all failures once more, for readers who keep only the end of a long output.
 failures() {
     grep -hE '^[^:]+:[0-9]+:[FE]:' build/tests/*.log || true
 }
@@ -85,11 +85,11 @@ summary() {
              END { printf "%d%%: Checks: %d, Failures: %d, Errors: %d\n", 100 * (n - f - e) / n, n, f, e }'
 }
 
-# Suites share the processors, so that threads do not spin; few frames of where memory was allocated are enough,
-# and 4 MB of freed memory kept from use: more pages, and chunks to look for leaks in, cost up to a third more time.
+# Threads do not spin, as suites share the processors.  The address sanitizer keeps few frames of where memory was
+# allocated and 4 MB of freed memory: more would cost up to a third more time, for pages and the search for leaks.
 export OMP_WAIT_POLICY=passive ASAN_OPTIONS="malloc_context_size=6:quarantine_size_mb=4${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 
-if [ $# -gt 0 ]; then # one of each's
+if [ $# -gt 0 ]; then # run.sh FUNCTION ARGUMENT...: calls one of the functions above, as each() does
     "$@"
     exit
 fi
@@ -103,7 +103,7 @@ build release ckc # limits on memory hold without sanitizers only (tests/test_me
 export CKC_PLAIN="$PWD/build/release/ckc"
 rm -rf build/tests
 mkdir build/tests
-# A kernel is compiled once for all suites, whose caches start empty otherwise.
+# All suites share a cache, so that a kernel is compiled once; otherwise their caches start empty.
 export CKC_TEST_CACHE="$PWD/build/tests/cache" XDG_CACHE_HOME="$PWD/build/tests/cache"
 failed=0
 sed -n 's/^SUITE(\(.*\))/\1/p' tests/suites.def | each suite || failed=1

@@ -1,8 +1,9 @@
 #!/bin/sh
-# scale.sh MODEL.onnx... -- how long planning takes on one core: each model (tests/torch/export_deep.py makes deep
-# decoders) at --budget 60 %, with --overhead 2 %, and at the budget that this finds.  CPU seconds of the user and
-# resident bytes, kernels measured before; then the seconds of each pass.  Nothing passes or fails here: times are the
-# machine's.  CKC names the program (default: the release build), BIND sizes, DEVICE another device.
+# scale.sh MODEL.onnx... -- measures how long planning takes on one core: of each model (tests/torch/export_deep.py
+# makes deep decoders) with --budget 60%, with --overhead 2%, and with the budget that the latter finds.  It prints
+# seconds of CPU time and resident bytes, with kernels measured before, then the seconds of each pass.  Nothing
+# passes or fails: times are the machine's.  CKC names the program (default: the release build), BIND sets sizes,
+# DEVICE another device.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 ckc=${CKC:-$root/build/release/ckc}

@@ -1,10 +1,10 @@
 #!/bin/sh
-# zoo.sh [--cuda] FOLDER... -- each export in these folders (tests/torch/export_models.py makes them): its gradients
-# in single and double precision against PyTorch's, what trains, the number of attentions; then two steps at 80 and
-# 65 %, whose schedules run again with the same bits (reload.sh).
-# With --cuda instead, on the GPU that fake_cuda/ pretends, whose kernels' accesses to memory are all looked at: its
-# gradients against the processor's, and the same bits at 100, 75 and 50 % in five orders of streams.
-# A line per model and check; status 1 if one fails.
+# zoo.sh [--cuda] FOLDER... -- checks the exports in these folders (tests/torch/export_models.py makes them): their
+# gradients in single and double precision against PyTorch's, what trains, and the number of attentions; then that
+# schedules of two steps at 80 and 65 % run again with the same bits (reload.sh).
+# With --cuda, it instead checks gradients on the fake GPU of fake_cuda/ against the processor's, and that the bits
+# are the same at 100, 75 and 50 % in five orders of streams; all its kernels' accesses to memory are checked.
+# Prints a line per model and check; exit status 1 if one fails.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 cuda=

@@ -7,9 +7,10 @@
  * that leave what is allocated.
  *
  *   FAKE_CUBLASLT=13.1.0   the version
- *   FAKE_CUBLASLT_SLOW=02  the algorithms that take long: those
- *   FAKE_CUBLASLT_WORD=7   a word of all algorithms that means nothing
- *   FAKE_CUBLASLT_MORE=02  the algorithms whose check asks for more workspace than the heuristic says */
+ *   FAKE_CUBLASLT_SLOW=02  the algorithms that take long, by their digits: 0 and 2
+ *   FAKE_CUBLASLT_WORD=7   the last word of all algorithms, which means nothing
+ *   FAKE_CUBLASLT_MORE=02  the algorithms whose check asks for more workspace than the heuristic says
+ *   FAKE_CUBLASLT_PLAIN=1  there are no algorithms for products with an epilogue */
 #include "gpu.h"
 #include <math.h>
 
@@ -142,7 +143,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
     return 0;
 }
 
-/* As the library has them where nothing is said. */
+/* Makes preferences with the defaults of the library. */
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
 {
     *p = new_object(sizeof **p);
@@ -206,7 +207,7 @@ static bool describe(Problem *p, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t
            (d->batch == 1 || d->stride >= (p->n - 1) * d->ld + p->m);
 }
 
-/* Of an algorithm: its words. */
+/* The words of an algorithm. */
 enum { ID, SPLITS, ALIGN, VERSION, OTHER };
 static const struct {
     uint64_t splits, align;
@@ -233,7 +234,7 @@ static bool aligned(const struct LtMatrixLayout *l, uint64_t to)
     return (uint64_t)l->ld * size % to == 0 && (uint64_t)l->stride * size % to == 0;
 }
 
-/* Does it take the problem, of whose places no more is known than that? */
+/* Does the algorithm take the problem, by what the layouts alone tell of alignment? */
 static bool takes(const Problem *p, const cublasLtMatmulAlgo_t *algo)
 {
     cublasLtMatmulAlgo_t own = algo_of(algo->data[ID] % ALGOS);
@@ -257,7 +258,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t h, cublasLtMatmulDesc_t 
     return result->state;
 }
 
-/* Long sums first in two parts. */
+/* Long sums get the algorithms in reverse order, one that adds in two parts first. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t op,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -312,7 +313,7 @@ static uint16_t to_bf16(float f)
     return (uint16_t)(f != f ? bits >> 16 | 0x40 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* To 10 bits of fraction. */
+/* Rounds f to 10 bits of fraction. */
 static float tf32(float f)
 {
     uint32_t bits;
@@ -342,7 +343,8 @@ static void store(void *at, cudaDataType_t type, int64_t i, double v)
         ((float *)at)[i] = (float)v;
 }
 
-/* op(X) of batch t, as rows of k: f32 ones rounded as the compute type has it. */
+/* op(X) of batch t as n rows of k elements, which are rounded to tf32 if the product computes in that; the
+ * caller frees it. */
 static double *pack(const Call *c, const char *at, const struct LtMatrixLayout *l, bool rows_of_k, int64_t n,
                     int64_t t)
 {
@@ -357,9 +359,9 @@ static double *pack(const Call *c, const char *at, const struct LtMatrixLayout *
 }
 
 enum { LANES = 16 };
-typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)))); /* so many rows' chains at once */
+typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)))); /* one sum of each of LANES rows */
 
-/* The m rows of k beside each other, LANES at a time. */
+/* The m rows of k elements in panels: elements of LANES rows lie beside each other.  The caller frees it. */
 static Lanes *beside(const double *x, int64_t m, int64_t k)
 {
     Lanes *panel = aligned_alloc(sizeof *panel, (size_t)((m + LANES - 1) / LANES * k) * sizeof *panel);
@@ -371,7 +373,8 @@ static Lanes *beside(const double *x, int64_t m, int64_t k)
 
 enum { COLUMNS = 4 };
 
-/* x of all rows with COLUMNS of y, or as many as there are, each sum a chain in the type of sums. */
+/* Multiplies all rows of x by COLUMNS columns y, over k in [from, to); each sum is one chain in the type of
+ * sums.  panel: x as beside() has it. */
 static void dots(const Call *c, const double *x, const Lanes *panel, const double *const y[COLUMNS],
                  int64_t from, int64_t to, double *const out[COLUMNS])
 {
@@ -406,7 +409,7 @@ static double add_as(cudaDataType_t type, double v, double add)
     return type == CUDA_R_64F ? v + add : (double)((float)v + (float)add);
 }
 
-/* C and the bias, in an order that depends on where C is for factors of 16 bits: as a GPU does. */
+/* Adds C and the bias to v.  For factors of 16 bits their order depends on whether C is D, as on a GPU. */
 static double add_rest(const Call *c, int64_t i, int64_t at, double v)
 {
     const Problem *p = &c->p;
@@ -421,7 +424,8 @@ static double add_rest(const Call *c, int64_t i, int64_t at, double v)
     return v;
 }
 
-/* Part s of all sums, to the result or to the workspace. */
+/* Computes part s of all sums of batch t.  All but the last part go to the workspace; the last one adds them
+ * and writes the result. */
 static void multiply(const Call *c, const double *x, const Lanes *panel, const double *y, int64_t t, int s)
 {
     const Problem *p = &c->p;

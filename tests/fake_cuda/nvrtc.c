@@ -1,8 +1,8 @@
-/* nvrtc.c -- a libnvrtc for tests: the host's C compiler with the shim instead of CUDA's, and a shared object
- * instead of machine code for a GPU, with how to call each kernel (kernel.h).
+/* nvrtc.c -- a libnvrtc for tests: it compiles with the host's C compiler and the shim, to a shared object
+ * instead of machine code for a GPU, which also tells how to call each kernel (kernel.h).
  *
- * FAKE_NVRTC=error: the first kernel has an error.  FAKE_NVRTC=11: it is of CUDA 11.
- * FAKE_CUDA_SHADOW=1: all accesses of kernels to memory are looked at (shim/shadow.h). */
+ * FAKE_NVRTC=error: the first kernel has an error.  FAKE_NVRTC=11: the library is CUDA 11's.
+ * FAKE_CUDA_SHADOW=1: all accesses of kernels to memory are checked (shim/shadow.h). */
 #include "runtime/cuda/driver.h"
 #include "kernel.h"
 #include <stdbool.h>
@@ -32,7 +32,7 @@ static bool shadowed(void) { return getenv("FAKE_CUDA_SHADOW") != NULL; }
 nvrtcResult nvrtcVersion(int *major, int *minor)
 {
     *major = mode("11") ? 11 : 13;
-    *minor = shadowed(); /* the cache keeps both */
+    *minor = shadowed(); /* so that a cache keeps kernels of both kinds */
     return 0;
 }
 
@@ -59,7 +59,8 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram *p)
 
 /* ---- the source for the host -------------------------------------------------------------------- */
 
-/* "__shared__ REAL part[16];" in a kernel: "+sizeof(float[16])"; what REAL is was said before it. */
+/* Writes "+sizeof(float[16])" for every "__shared__ REAL part[16];" from at to end.  The last "#define REAL"
+ * in front of at tells what REAL is. */
 static void write_shared(FILE *f, const char *source, const char *at, const char *end)
 {
     char real[16] = "float", type[16], size[64];
@@ -76,7 +77,7 @@ static bool has(const char *from, const char *to, const char *word)
     return at && at < to;
 }
 
-/* Do lanes wait for each other in the function of the kernel's items, which stands in front of it? */
+/* Do lanes wait for each other in the function of the kernel's items, which stands in front of the kernel? */
 static bool items_wait(const char *source, const char *at, const char *name)
 {
     char item[80];
@@ -85,8 +86,8 @@ static bool items_wait(const char *source, const char *at, const char *name)
     return own && own < at && has(own, at, "JOIN_LANES");
 }
 
-/* "GLOBAL void __launch_bounds__(256) NAME(const float *p0, ...)", or (256, 2): its parameters, whether its
- * threads wait for each other, and its shared memory. */
+/* Writes the FakeKernel of the kernel at `at`, "GLOBAL void __launch_bounds__(256) NAME(const float *p0,
+ * ...)", or (256, 2), and a check of the size of its __shared__ variables. */
 static void write_kernel(FILE *f, const char *source, const char *at)
 {
     char name[64];
@@ -144,7 +145,8 @@ static char *read_file(const char *folder, const char *name, size_t *size)
     return text;
 }
 
-/* As NVRTC would say what the host's compiler says of line 12: "kernels.cu(12): error: ...". */
+/* The first error of the host's compiler in NVRTC's form, "kernels.cu(12): error: ..."; frees log.  A log
+ * without errors, or NULL, is returned as it is. */
 static char *translate_log(char *log)
 {
     char *error = log ? strstr(log, "error:") : NULL, *out = NULL;
@@ -183,7 +185,7 @@ static nvrtcResult compile_in(nvrtcProgram p, const char *folder)
 nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option)
 {
     char folder[] = "/tmp/fake_nvrtc-XXXXXX", command[64];
-    bool arch = false, contraction = true, standard = false; /* which CUDA 11 has an old one of */
+    bool arch = false, contraction = true, standard = false; /* CUDA 11 has an old standard by default */
     for (int i = 0; i < n; i++) {
         arch |= strncmp(option[i], "--gpu-architecture=sm_", 22) == 0 &&
                 !(mode("11") && strcmp(option[i], "--gpu-architecture=sm_90a") == 0);

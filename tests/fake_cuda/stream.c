@@ -1,5 +1,5 @@
-/* stream.c -- the fake driver's streams, events and graphs, and what is enqueued in them.  Events tell the
- * time that an imagined GPU would take, the same on every machine: plans made of it are the same, too. */
+/* stream.c -- the fake driver's streams, events and graphs, and the work that is enqueued in them.  Events
+ * tell the time that an imagined GPU would take, the same on every machine, so that plans are the same. */
 #include "gpu.h"
 #include "shim/shadow.h"
 
@@ -23,7 +23,7 @@ static Clock *copy_of(const Clock *c)
     return c ? memcpy(malloc(sizeof *c), c, sizeof *c) : calloc(1, sizeof *c);
 }
 
-/* The host has waited for that: what it enqueues from now on comes after it. */
+/* The host has waited for all that is in c: what it enqueues from now on comes after that. */
 static void host_saw(const Clock *c)
 {
     Clock *next = copy_of(gpu.host);
@@ -59,7 +59,7 @@ CUresult cuStreamDestroy_v2(CUstream s)
             *at = s->all;
             break;
         }
-    gpu.launched = gpu.launched && gpu.stream; /* a step needs one */
+    gpu.launched = gpu.launched && gpu.stream; /* without a stream there is no step */
     free(s->work);
     free(s);
     gpu.objects--;
@@ -154,7 +154,7 @@ CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
     return mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ? 0 : INVALID_VALUE;
 }
 
-/* Is the end of what was captured of s an event that the origin waits for? */
+/* Is s the origin of its capture, or its last captured work an event that the origin waits for? */
 static bool joined(CUstream s)
 {
     CUstream origin = s->capture->origin;
@@ -165,7 +165,7 @@ static bool joined(CUstream s)
     return s == origin;
 }
 
-/* Takes what was captured out of the stream. */
+/* Moves what was captured out of stream s into a new one, the first of the list whose rest is `next`. */
 static CUstream take_part(CUstream s, CUstream next)
 {
     CUstream part = calloc(1, sizeof *part);
@@ -195,7 +195,7 @@ CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
     return 0;
 }
 
-/* The parts move. */
+/* The parts move from the graph to *exec. */
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
     *exec = calloc(1, sizeof **exec);
@@ -248,7 +248,7 @@ static uint64_t draw(void)
 
 static void run_kernel(const Work *w)
 {
-    shadow_add(w->staged, (size_t)w->of->table * sizeof(void *), SHADOW_IGNORED); /* a parameter */
+    shadow_add(w->staged, (size_t)w->of->table * sizeof(void *), SHADOW_IGNORED); /* it is a parameter */
     bool ok = w->of->waits
                   ? fiber_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, w->shared, gpu.random)
                   : thread_launch_kernel(w->shim, w->kernel, w->arg, w->grid, w->block, gpu.random);
@@ -347,7 +347,8 @@ static bool ready(CUstream s)
     return w && (w->kind != WAIT || !w->target || w->target->done);
 }
 
-/* Something of a stream that is ready: any, or without a seed the one that is asked for, if it can. */
+/* Runs the next work of a stream of the list that is ready: a random one, or without a seed `wanted` if that
+ * is ready. */
 static void run_one(CUstream list, CUstream wanted)
 {
     int n = 0;
@@ -393,7 +394,8 @@ static void check_operand(const void *at)
         violation("an operand of a kernel lies outside of the device's memory");
 }
 
-/* Arguments are taken by value, a table too, in which there are small numbers beside pointers. */
+/* Copies a kernel's table, as arguments are taken by value, and checks the pointers in it; numbers in it are
+ * small. */
 static void take_table(Work *w, void *table)
 {
     size_t n = (size_t)w->of->table;
@@ -468,7 +470,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CU
     CUDA_MEMCPY2D c = row(to, 0, bytes);
     check_inside(to, 0, &c);
     Work *w = enqueue(s, COPY);
-    if (!block_at(from, bytes)) /* pageable: it may change when this returns; pinned memory is read later */
+    if (!block_at(from, bytes)) /* pageable memory may change once this returns; pinned is read later */
         from = w->staged = memcpy(malloc(bytes + 1), from, bytes);
     c.srcDevice = (CUdeviceptr)(uintptr_t)from;
     w->copy = c;
