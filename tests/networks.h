@@ -1,4 +1,4 @@
-/* networks.h -- small networks that are planned and run whole: the examples and oracles of ../shared.
+/* networks.h -- small networks that are planned and run whole: examples, oracles of ../shared, one of a zoo.
  *
  * Tests run them on slow devices, so batches are small, and little can be recomputed.  CKC_LONG=1 makes their
  * batches eight times as large. */

@@ -384,7 +384,7 @@ typedef struct {
     double step;                    /* the error params would have if the gradient's were 1; Adam: 0 */
 } StepError;
 
-/* The errors of a step of `single`, measured by the judge's; loss: of both. */
+/* The errors of the last step of `single`, measured by the judge's; loss: of `single` and of the judge. */
 static StepError step_error(const TestStep *single, const TestStep *judge, const double loss[2],
                             int optim)
 {

@@ -22,7 +22,7 @@ typedef struct {
     OnnxOptions import; /* refers to batch and tie: an Oracle stays where it is */
 } Oracle;
 
-void oracle_open(Oracle *o, const char *dir); /* fails the test if it cannot */
+void oracle_open(Oracle *o, const char *dir); /* fails the test if dir has no oracle */
 void oracle_close(Oracle *o);
 /* Sets the options of a step of the oracle's `file`, and the path of that. */
 void oracle_options(const Oracle *o, const char *file, StepOptions *opt, char path[4200]);

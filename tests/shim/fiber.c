@@ -14,7 +14,7 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { DEEP = 1 << 20 /* below a frame: those of what it calls */, MAX_BLOCK = 1024, STACK = 64 * 1024,
+enum { DEEP = 1 << 20 /* bytes below a frame for its callees */, MAX_BLOCK = 1024, STACK = 64 * 1024,
        LANES = 32, ROW = 16, COPIES = 256, MAX_SHARED = 227 << 10,
        SHARED_ALIGN = 1024, SHARED_ROOM = (MAX_SHARED + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN };
 typedef enum { READY, AT_BARRIER, AT_WARP, DONE } Wait;
@@ -39,7 +39,7 @@ typedef struct {
 static Fiber fiber[MAX_BLOCK];
 static Lane lane[MAX_BLOCK];
 static unsigned shared_bytes;
-static bool somebody; /* a thread came to the last barrier with says */
+static bool somebody; /* a thread `says` so: what any() returns after a barrier */
 static char *stacks;
 static unsigned char *shared_memory;
 static Place scheduler;

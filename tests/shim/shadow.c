@@ -1,6 +1,5 @@
-/* shadow.c -- a cell for every 2 bytes: who wrote them last and who read them, and when.  Time goes on at
- * every barrier, block, launch and piece of work; single bytes share cells and are not looked at for races.
- */
+/* shadow.c -- keeps a cell for every 2 bytes: who wrote them last and who read them, and when.  Time goes on
+ * at every barrier, block, launch and piece of work.  Accesses to single bytes are not checked for races. */
 #include "shadow.h"
 #include "warp.h"
 #include <stdint.h>
@@ -142,8 +141,7 @@ void shadow_forget_work(void)
     memset(asked, 0, sizeof asked);
 }
 
-/* Did the piece of work at time `when` end before the present one began?  of: which time of a cell `when`
- * is. */
+/* Did the piece of work at time `when`, which is such a time of a cell, end before the present one began? */
 static bool came_before(uint32_t when, Time of)
 {
     if (npiece == 0 || when < piece[0].start || when >= piece[npiece - 1].start)

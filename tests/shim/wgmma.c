@@ -17,7 +17,7 @@ typedef struct {
 typedef struct {
     WarpWgmma of;
     uint16_t left[16][K]; /* the warp's rows of the left factor; from shared memory only when it is made */
-    int result, group;    /* index of the result; number of the group it was committed in */
+    int result, group;    /* index of the result; how many groups were committed before it */
 } Product;
 
 typedef struct {
