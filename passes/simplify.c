@@ -1,7 +1,8 @@
 /* simplify.c -- algebra on single nodes and their producers, common subexpressions, dead code elimination.
  *
  * One function per rule.  A rule keeps every bit of the result, or replaces memory traffic by
- * views and flags; it never reorders floating-point additions. */
+ * views and flags; it never reorders floating-point additions.  But x + 0 is x, which leaves a zero its sign.
+ */
 #include "../ir/attrs.h"
 #include "rewrite.h"
 #include <math.h>
@@ -404,22 +405,23 @@ static Val rule_expand_operand(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* A large constant that is one value everywhere is expanded where it is used: it needs no memory
+/* A large constant that has the same bits everywhere is expanded where it is used: it needs no memory
  * for the whole step, and none at all inside a kernel. */
 static Val rule_uniform(Rewrite *rw, const Node *n)
 {
     enum { SMALL = 64 };
     Graph *g = rw->g;
-    double c;
     if (n->nout != 1 || node_def(n)->traits & (OPT_ONCE | OPT_RANDOM))
         return none();
     for (int i = 0; i < n->nin; i++) {
         if (!graph_is_const(g, n->in[i]))
             continue;
         Type t = *val_type(g, n->in[i]);
-        if (type_count(&t) <= SMALL || !rewrite_scalar(rw, n->in[i], &c))
+        const char *data = graph_tensor(g, n->in[i]).data;
+        size_t each = dtype_size[t.dt];
+        if (type_count(&t) <= SMALL || memcmp(data, data + each, (size_t)type_bytes(&t) - each) != 0)
             continue;
-        Val *in = NEW(g->arena, Val, n->nin), scalar = build_scalar(g, t.dt, c);
+        Val *in = NEW(g->arena, Val, n->nin), scalar = graph_const(g, "c", type_scalar(t.dt), data);
         memcpy(in, n->in, (size_t)n->nin * sizeof *in);
         in[i] = graph_value(g, g->vals[n->in[i].i].name, t, VAL_TEMP);
         Node *e = graph_node(g, OP_expand, 1, &scalar, 1, &in[i]); /* build() would fold it */
