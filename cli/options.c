@@ -94,7 +94,7 @@ const Row option_rows[] = {
     TITLED("Training step:"),
     CHOICE_OF(STEP, "loss", "KIND", step.loss, loss_name,
               "Loss: ce, mse, bce, l1, none; auto (default): the model's scalar output, else bce behind a "
-              "Sigmoid, mse for one class, ce for more"),
+              "Sigmoid, mse for one class or number a row, ce for more"),
     TEXT_OF(STEP, "loss-output", 0, "NAME", step.loss_output, "The output the loss is, or is on"),
     CHOICE_OF(STEP | OFTEN, "optimizer", "KIND", step.optim, optim_name,
               "adamw, adam, lion, adafactor, sgd, momentum or none (default adamw); in PyTorch's form"),

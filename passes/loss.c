@@ -1,6 +1,7 @@
 /* loss.c -- finds the loss in the graph, or appends one with its target input.
  *
- *   a float output with one element (or --loss-output naming one)      is the loss
+ *   a float output with one element (or --loss-output naming one)      is the loss, unless the file leaves
+ *                                                                      one of its dimensions open: of one row
  *   otherwise --loss on the output (--loss-output, or the only one):
  *     ce    softmax cross-entropy, integer targets; the classes are on the axis of the Softmax that ends
  *           the model, or on the last axis if channels were moved there, else, extents of 1 at the end
@@ -8,7 +9,7 @@
  *           ignore_index)
  *     mse   mean squared error    l1  mean absolute error
  *     bce   binary cross-entropy with logits
- *   auto is bce if the model ends in a Sigmoid, mse if there is one class, else ce
+ *   auto is bce if the model ends in a Sigmoid, mse if there is one class or one number a row, else ce
  * A Softmax, LogSoftmax or Sigmoid that ends the model is part of ce and bce and is bypassed. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
@@ -22,6 +23,28 @@ static bool is_scalar_float(const Graph *g, Val v)
     return dtype_is_float(t->dt) && type_count(t) == 1;
 }
 
+/* Has an output its size by --bind, and not by the file? */
+static bool is_open(const Graph *g, const PassCtx *cx, Val out)
+{
+    return cx->opt->model && onnx_output_open(cx->opt->model, g->vals[out.i].name);
+}
+
+/* Is an output the loss, whatever the number of rows? */
+static bool is_loss(const Graph *g, const PassCtx *cx, Val out)
+{
+    return cx->opt->loss == LOSS_AUTO && is_scalar_float(g, out) && !is_open(g, cx, out);
+}
+
+/* Has an output one number for each row: a dimension that is open, or an input's first? */
+static bool is_of_rows(const Graph *g, const PassCtx *cx, Val out)
+{
+    const Type *t = val_type(g, out);
+    bool rows = is_open(g, cx, out);
+    for (uint32_t v = 1; v < g->nvals; v++)
+        rows |= g->vals[v].kind == VAL_INPUT && g->vals[v].type.rank && g->vals[v].type.dim[0] == t->dim[0];
+    return t->rank == 1 && rows;
+}
+
 /* Chooses the output that is the loss, or that the loss is computed from. */
 static bool choose_output(Graph *g, PassCtx *cx, uint32_t *out)
 {
@@ -29,8 +52,7 @@ static bool choose_output(Graph *g, PassCtx *cx, uint32_t *out)
     uint32_t floats = 0;
     for (uint32_t i = 0; i < g->nout; i++) {
         Val v = g->out[i];
-        bool found = want ? strcmp(g->vals[v.i].name, want) == 0
-                          : cx->opt->loss == LOSS_AUTO && is_scalar_float(g, v);
+        bool found = want ? strcmp(g->vals[v.i].name, want) == 0 : is_loss(g, cx, v);
         bool first = dtype_is_float(val_type(g, v)->dt) && floats++ == 0;
         if (found || first)
             *out = i;
@@ -146,10 +168,12 @@ static Val bce_each(Graph *g, Val x, Val y)
     return build2(g, OP_sub, build1(g, OP_softplus, x), build2(g, OP_mul, x, y));
 }
 
-static LossKind usual_loss(const Graph *g, Val out)
+static LossKind usual_loss(const Graph *g, const PassCtx *cx, Val out)
 {
     if (sigmoid_of(g, out))
         return LOSS_BCE;
+    if (is_of_rows(g, cx, out))
+        return LOSS_MSE;
     int axis;
     Type t = classes_of(g, out, &axis);
     return t.rank && t.dim[axis] == 1 ? LOSS_MSE : LOSS_CE;
@@ -157,8 +181,11 @@ static LossKind usual_loss(const Graph *g, Val out)
 
 static Val append_loss(Graph *g, PassCtx *cx, Val out)
 {
-    LossKind kind = cx->opt->loss == LOSS_AUTO ? usual_loss(g, out) : cx->opt->loss;
+    LossKind kind = cx->opt->loss == LOSS_AUTO ? usual_loss(g, cx, out) : cx->opt->loss;
     cx->info->appended = kind;
+    if (kind == LOSS_CE && is_of_rows(g, cx, out))
+        diag_set(cx->diag, "--loss ce: output '%s' has one number a row, and no classes: mse, bce or l1",
+                 g->vals[out.i].name);
     if (kind == LOSS_CE)
         return cross_entropy(g, cx, out);
     const Node *sigmoid = kind == LOSS_BCE ? sigmoid_of(g, out) : NULL;
@@ -190,7 +217,12 @@ bool pass_loss(Graph *g, PassCtx *cx)
     uint32_t at = 0;
     TRY(choose_output(g, cx, &at));
     Val out = g->out[at];
-    bool given = cx->opt->loss == LOSS_AUTO && is_scalar_float(g, out);
+    bool given = is_loss(g, cx, out);
+    if (given && val_type(g, out)->rank && cx->note)
+        cx->note(cx->user, arena_printf(g->arena,
+                                        "output '%s' has one element: it is the loss (--loss KIND puts "
+                                        "one on it)",
+                                        g->vals[out.i].name));
     Val loss = given ? before_update(g, build_reshape(g, out, 0, NULL)) : append_loss(g, cx, out);
     if (g->diag->failed)
         return false;

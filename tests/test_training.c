@@ -255,6 +255,39 @@ START_TEST(one_row_is_no_loss)
 }
 END_TEST
 
+/* What the loss is does not depend on the number of rows: one number a row is an output, also of one row. */
+START_TEST(one_number_a_row)
+{
+    static const struct {
+        const char *x, *y, *bind, *loss;
+    } of[] = {{"N3", "N1", "--bind N=1", "mse"},
+              {"N3", "N1", "--bind N=4", "mse"},
+              {"N3", "N", "--bind N=1", "mse"},
+              {"N3", "N", "--bind N=4", "mse"},
+              {"43", "4", "", "mse"},
+              {"13", "11", "", "of the model"}};
+    float w[3] = {1, 2, 3};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, of[_i].x, true);
+    add_value(&b, &a, "y", FLOAT, of[_i].y, false);
+    add_tensor(&b, "w", (int)strlen(of[_i].y), (int64_t[]){3, 1}, w);
+    add_node(&b, &a, "MatMul", "x w", "y");
+    save(&b, &a, "m.onnx");
+    ckc_accepts(format("plan m.onnx -o p --json --threads 1 %s", of[_i].bind));
+    json_t *o = read_json("out");
+    ck_assert_str_eq(json_string_value(json_object_get(o, "loss")), of[_i].loss);
+    char *out = read_text("out");
+    ck_assert(!strstr(out, "has one element") == (strcmp(of[_i].loss, "mse") == 0)); /* a note */
+    free(out);
+    if (!of[_i].y[1])
+        ckc_refuses(format("plan m.onnx -o q --loss ce %s", of[_i].bind), 1, "one number a row");
+    json_decref(o);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(grads_have_the_loss_of_the_step)
 {
     Diag d = {0};
@@ -510,6 +543,7 @@ Suite *suite_training(void)
     tcase_add_test(c, learning_rates);
     tcase_add_test(c, names_of_the_step_are_free);
     tcase_add_test(c, one_row_is_no_loss);
+    tcase_add_loop_test(c, one_number_a_row, 0, 6);
     tcase_add_test(c, grads_have_the_loss_of_the_step);
     tcase_add_test(c, validation);
     tcase_add_test(c, validation_without_ignored_targets);

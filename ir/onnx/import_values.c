@@ -197,6 +197,15 @@ static bool is_symbolic(const Onnx__ValueInfoProto *in)
     return false;
 }
 
+bool onnx_output_open(const OnnxModel *m, const char *name)
+{
+    const Onnx__GraphProto *gp = m->proto->graph;
+    bool open = false;
+    for (size_t i = 0; i < gp->n_output; i++)
+        open |= strcmp(pb(gp->output[i]->name), name) == 0 && is_symbolic(gp->output[i]);
+    return open;
+}
+
 bool declared_type(const Onnx__ValueInfoProto *v, Type *t)
 {
     const Onnx__TypeProto__Tensor *p = tensor_type(v);
