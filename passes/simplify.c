@@ -418,7 +418,7 @@ static Val rule_uniform(Rewrite *rw, const Node *n)
             continue;
         Type t = *val_type(g, n->in[i]);
         const char *data = graph_tensor(g, n->in[i]).data;
-        size_t each = dtype_size[t.dt];
+        size_t each = (size_t)dtype_size[t.dt];
         if (type_count(&t) <= SMALL || memcmp(data, data + each, (size_t)type_bytes(&t) - each) != 0)
             continue;
         Val *in = NEW(g->arena, Val, n->nin), scalar = graph_const(g, "c", type_scalar(t.dt), data);
