@@ -156,7 +156,7 @@ bool parse_bind(Options *o, const char *text)
         char *eq = strrchr(item, '=');
         int64_t v = 0;
         if (!eq || eq == item || !parse_integer(eq + 1, INT32_MIN, INT32_MAX, &v))
-            return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE, a whole number", item);
+            return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE, a whole number below 2^31", item);
         *eq = 0;
         set_bind(&o->step.import, item, v, &o->arena);
     }

@@ -79,6 +79,7 @@ START_TEST(usage)
     ckc_refuses(MLP " --device cpu --host-memory 1GB", 1, "no memory but the host's");
     ckc_refuses(MLP " --device h200 --steps 0 --overhead 2% --offload only", 1, "--overhead");
     ckc_refuses(MLP " --emit cuda --host-memory 1GB", 1, "prints no copies");
+    ckc_refuses(MLP " --bind batch=99999999999", 1, "a whole number below 2^31");
     ckc_refuses(MLP " --loss hinge", 1, "mse");
     ckc_refuses(MLP " --optimizer muon", 1, "adamw");
     ckc_refuses(MLP " --init random", 1, "init");
