@@ -58,14 +58,19 @@ static void print_wrapped(FILE *f, const char *s, int width)
     }
 }
 
+static void breaks_to_blanks(char *text, const char *breaks)
+{
+    while ((text = strpbrk(text, breaks)) != NULL)
+        *text = ' ';
+}
+
 void message_print(FILE *f, const char *text, int width)
 {
     char *shown = text_escape(text, is_break);
     if (width > 0) {
         print_wrapped(f, shown, width - 1);
     } else {
-        for (char *tab = shown; (tab = strchr(tab, '\t')) != NULL;)
-            *tab = ' ';
+        breaks_to_blanks(shown, "\t");
         fprintf(f, "%s\n", shown);
     }
     free(shown);
@@ -77,10 +82,13 @@ void report_errors_as_json(void) { errors_as_json = true; }
 
 static void error_json(const char *text, const char *file, int status)
 {
-    json_t *o = json_pack("{s:o, s:o, s:i}", "error", text_json(text), "file",
+    char *shown = mem_strdup(text);
+    breaks_to_blanks(shown, "\t");
+    json_t *o = json_pack("{s:o, s:o, s:i}", "error", text_json(shown), "file",
                           file ? text_json(file) : json_null(), "status", status);
     json_print(o, 17);
     json_decref(o);
+    free(shown);
 }
 
 /* `before`, the file's name unless the message already begins with it, and the message.  malloc'ed. */
@@ -94,8 +102,7 @@ static char *error_text(const char *before, const Diag *d, const char *file)
 char *error_line(const Diag *d, const char *file)
 {
     char *text = error_text("", d, file), *shown = text_escape(text, is_break);
-    for (char *end = shown; (end = strpbrk(end, "\t\n")) != NULL;)
-        *end = ' ';
+    breaks_to_blanks(shown, "\t\n");
     free(text);
     return shown;
 }
