@@ -10,7 +10,8 @@
  * arena: ckc_arena_bytes of device memory, 256-byte aligned; a step uses no other memory but the
  * workspace, which is the caller's so that matrix products are reproducible.  All work is
  * enqueued on one stream and can be captured in a CUDA graph after a first step.  Functions return
- * false and leave the reason in c.error.  Build: nvcc -arch=sm_90a --fmad=false -lcublasLt */
+ * false and leave the reason in c.error.
+ * Build: nvcc -gencode arch=compute_90a,code=sm_90a --fmad=false -lcublasLt */
 #ifndef __CUDACC_RTC__
 #ifdef __CUDACC__
 #include <cublasLt.h>

@@ -1,7 +1,9 @@
-/* ---- a program that trains: nvcc -x cu -arch=sm_90a --fmad=false kernels.cu -lcublasLt -o step ------------
+/* ---- a program that trains ------------------------------------------------------------------------------
  *
+ *   nvcc -x cu -gencode arch=compute_90a,code=sm_90a --fmad=false kernels.cu -lcublasLt -o step
  *   ./step weights.bin data.bin
  *
+ * -arch=sm_90a is not enough: nvcc 13.0 then makes code for compute_90 as well, which has no wgmma.
  * Both files hold records: an offset in the arena and a number of bytes (two int64), then the bytes.
  * weights.bin has the values before the first step; data.bin has those that are written before each
  * micro-batch; a negative offset ends the records of a micro-batch. */
