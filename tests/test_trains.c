@@ -10,6 +10,8 @@
 #include "onnx_builder.h"
 #include "runtime/runtime.h"
 
+enum { INT64 = 7 };
+
 /* ---- roles -------------------------------------------------------------- */
 
 START_TEST(values_decide_what_trains)
@@ -61,7 +63,6 @@ START_TEST(values_decide_what_trains)
 }
 END_TEST
 
-/* A recurrent network's of zeros and ones, as a mask's; one of one element behind a transpose. */
 /* Where nothing is chosen, a model with adapters has a note on what PyTorch trains. */
 START_TEST(adapters_are_told)
 {
@@ -92,6 +93,7 @@ START_TEST(adapters_are_told)
 }
 END_TEST
 
+/* A recurrent network's of zeros and ones, as a mask's; one of one element behind a transpose. */
 START_TEST(biases_train)
 {
     static float w[64] = {1, 2, 3}, b[16] = {0, 0, 0, 0, 1, 1}, one = 2;
@@ -117,6 +119,33 @@ START_TEST(biases_train)
     ck_assert_int_eq(kind_of(&r.g, "B"), VAL_PARAM);
     release(&r);
     arena_free(&a);
+}
+END_TEST
+
+/* PyTorch has no gradient of them, and TorchScript's exporter does not say that they are a buffer. */
+START_TEST(weights_of_classes_do_not_train)
+{
+    static const char *const losses[] = {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"};
+    static float w[4] = {1, 2, 3, 5}, classes[4] = {0.5F, 0.2F, 0.7F, 0.1F};
+    for (int i = 0; i < 2; i++) {
+        Arena a = {0};
+        Builder m;
+        start(&m, 13);
+        add_value(&m, &a, "x", FLOAT, "31", true);
+        add_value(&m, &a, "t", INT64, "3", true);
+        add_value(&m, &a, "y", FLOAT, "", false);
+        add_tensor(&m, "w", 2, (int64_t[]){1, 4}, w);
+        add_tensor(&m, "classes", 1, (int64_t[]){4}, classes);
+        add_node(&m, &a, "MatMul", "x w", "h");
+        add_node(&m, &a, losses[i], "h t classes", "y");
+        Imported r = import_file(save(&m, &a, "classes.onnx"));
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+        ck_assert_int_eq(kind_of(&r.g, "w"), VAL_PARAM);
+        ck_assert_int_eq(kind_of(&r.g, "classes"), VAL_CONST);
+        ck_assert(noted(r.m, ONNX_FROZEN, "classes", losses[i]));
+        release(&r);
+        arena_free(&a);
+    }
 }
 END_TEST
 
@@ -625,6 +654,7 @@ Suite *suite_trains(void)
     tcase_add_loop_test(t, exporters_say_what_trains, 0, 5);
     tcase_add_test(t, adapters_are_told);
     tcase_add_test(t, biases_train);
+    tcase_add_test(t, weights_of_classes_do_not_train);
     tcase_add_test(t, random_targets_are_binary);
     tcase_add_loop_test(t, fills_stand_for_stripped_weights, 0, 2);
     tcase_add_test(t, shapes_and_dead_ends_freeze);

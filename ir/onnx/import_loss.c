@@ -79,7 +79,7 @@ static bool import_nll(OnnxNode *n)
 }
 
 const OnnxOp onnx_loss[] = {
-    {"NegativeLogLikelihoodLoss", 12, .import = import_nll},
-    {"SoftmaxCrossEntropyLoss", 12, .import = import_softmax_cross_entropy},
+    {"NegativeLogLikelihoodLoss", 12, .import = import_nll, .fixed = 4},
+    {"SoftmaxCrossEntropyLoss", 12, .import = import_softmax_cross_entropy, .fixed = 4},
     {0},
 };

@@ -156,7 +156,7 @@ static bool import_gather_block_quantized(OnnxNode *n)
 
 #define MS .domain = "com.microsoft"
 const OnnxOp onnx_packed[] = {
-    {"GatherBlockQuantized", 1, .import = import_gather_block_quantized, .scales = 0xc, MS},
-    {"MatMulNBits", 1, .import = import_matmul_nbits, .scales = 0xc, MS},
+    {"GatherBlockQuantized", 1, .import = import_gather_block_quantized, .fixed = 0xc, MS},
+    {"MatMulNBits", 1, .import = import_matmul_nbits, .fixed = 0xc, MS},
     {0},
 };

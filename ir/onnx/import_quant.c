@@ -169,13 +169,13 @@ static bool import_dynamic_quantize(OnnxNode *n)
 
 const OnnxOp onnx_quant[] = {
     {"ConvInteger", 10, .import = import_conv_integer, .typed = 1},
-    {"DequantizeLinear", 10, .import = import_dequantize, .scales = 6},
-    {"DequantizeLinear", 1, .import = import_dequantize, .scales = 6, .domain = "com.microsoft"},
+    {"DequantizeLinear", 10, .import = import_dequantize, .fixed = 6},
+    {"DequantizeLinear", 1, .import = import_dequantize, .fixed = 6, .domain = "com.microsoft"},
     {"DynamicQuantizeLinear", 11, .import = import_dynamic_quantize},
     {"MatMulInteger", 10, .import = import_matmul_integer, .typed = 1},
-    {"QLinearConv", 10, .import = import_qlinear_conv, .scales = 0xd2},
-    {"QLinearMatMul", 10, .import = import_qlinear_matmul, .scales = 0xd2},
-    {"QuantizeLinear", 10, .import = import_quantize, .scales = 6},
-    {"QuantizeLinear", 1, .import = import_quantize, .scales = 6, .domain = "com.microsoft"},
+    {"QLinearConv", 10, .import = import_qlinear_conv, .fixed = 0xd2},
+    {"QLinearMatMul", 10, .import = import_qlinear_matmul, .fixed = 0xd2},
+    {"QuantizeLinear", 10, .import = import_quantize, .fixed = 6},
+    {"QuantizeLinear", 1, .import = import_quantize, .fixed = 6, .domain = "com.microsoft"},
     {0},
 };

@@ -21,6 +21,7 @@
  *     - a table of positions or frequencies: its columns are sampled sinusoids, or it is an
  *       arithmetic or geometric progression (masks and progressions that the signature
  *       calls parameters train; sinusoids are nn.Parameter without gradient too often);
+ *     - an operand that no framework trains: scales of integers, weights of a loss's classes;
  *     - an operand that must be known at compile time depends on it (scales of Resize);
  *     - no differentiable path leads from it to an output;
  *   - running statistics of BatchNormalization, also of one written out, are state;

@@ -478,7 +478,7 @@ typedef struct OnnxOp {
     int since; /* oldest opset it reads */
     bool (*import)(OnnxNode *n);
     unsigned weights;    /* operands that are trainable weights by role: bit mask */
-    unsigned scales;     /* operands that say which numbers integers stand for: bit mask, too */
+    unsigned fixed; /* operands that never train (scales of integers, weights of classes): bit mask, too */
     const char *domain;  /* NULL: ai.onnx */
     Op native;           /* native operator, for an importer of many operators */
     const char *al, *be; /* attributes that become its constants, with their defaults */

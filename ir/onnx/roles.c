@@ -187,17 +187,17 @@ static bool is_weight(const Import *x, const char *name, int depth)
     return false;
 }
 
-/* Does a node read it as the scale of integers? */
-static bool is_scale(const Import *x, const char *name)
+/* The operator that reads it as an operand that never trains; NULL: none. */
+static const char *fixed_by(const Import *x, const char *name)
 {
     const Roles *r = x->roles;
     for (uint32_t i = last_use(r, name); i; i = r->use[i].next) {
         const NodeUse *u = &r->use[i];
         const OnnxOp *op = onnx_op_find(canonical_domain(pb(u->node->domain)), pb(u->node->op_type));
-        if (op && u->slot < 32 && op->scales >> u->slot & 1)
-            return true;
+        if (op && u->slot < 32 && op->fixed >> u->slot & 1)
+            return op->name;
     }
-    return false;
+    return NULL;
 }
 
 bool role_is_weight(const Import *x, const char *name) { return is_weight(x, name, 0); }
@@ -308,7 +308,7 @@ static bool listed(const OnnxOptions *opt, const char *name)
 
 ValKind role_of(Import *x, const char *name, const Tensor *t)
 {
-    const char *why = NULL;
+    const char *why = NULL, *reader = fixed_by(x, name);
     int64_t n = type_count(&t->type);
     const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
     if (listed(x->opt, name) || (parameter && listed(x->opt, parameter))) {
@@ -318,8 +318,8 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
     const Declared *said = said_of(x, name);
     if (said && !said->parameter)
         why = "the exporter says it is a buffer";
-    else if (is_scale(x, name))
-        why = "the scale of quantized numbers";
+    else if (reader)
+        why = arena_printf(x->a, "an operand of %s that does not train", reader);
     else if (t->data && n > 1 && is_own_constant(x, name, t))
         why = "a constant of the exporter's";
     else if (n == 0)
