@@ -1,5 +1,5 @@
-/* test_shim.c -- the shim that stands for a GPU: orders of threads, what a warp does together, copies that
- * land when they are waited for. */
+/* test_shim.c -- the shim that runs CUDA kernels in place of a GPU: the order of threads, what the lanes of a
+ * warp do together, copies that land when they are waited for; and the mistakes of kernels that it finds. */
 #include "tests.h"
 #include "shim/fiber.h"
 #include "shim/shadow.h"
@@ -47,7 +47,7 @@ static bool launch(void (*body)(void *const *), void *const *arg, unsigned share
     return fiber_launch(&state, body, arg, 1, 64, shared, 3);
 }
 
-/* A kernel is taken for one whose threads do not wait for each other, and they do. */
+/* A kernel whose threads wait for each other is found out when its threads are run one after another. */
 START_TEST(waits_alone_are_found)
 {
     void *op[FIBER_ARGS] = {NULL};
@@ -95,7 +95,8 @@ static float bf16_value(uint32_t bits)
     return x;
 }
 
-/* Shared memory holds a [16][16], b transposed [8][16] and b [16][8]: arg[0] = arg[1] = a b. */
+/* Shared memory holds a as [16][16], b transposed as [8][16], and b as [16][8].  Writes the product a b, with
+ * b read from its transpose, to arg[0], and with b read as it is to arg[1]. */
 static void product(void *const *arg)
 {
     const unsigned l = state.thread.x % 32;
@@ -148,7 +149,7 @@ START_TEST(fragments_are_where_they_belong)
 }
 END_TEST
 
-/* c + 16 products a * b */
+/* Sets x[3] of x = arg[0] to c plus the sum of 16 products a * b, with a, b, c = x[0], x[1], x[2]. */
 static void repeat(void *const *arg)
 {
     const float *x = arg[0];
@@ -165,7 +166,7 @@ START_TEST(sums_are_cut_as_on_the_device)
     static const struct {
         float a, b, c, a100, h100;
     } want[] = {{0x1p-12f, 0x1p-12f, 1, 1 + 0x1p-20f, 1 + 0x1p-20f},
-                {0x1p-12f, 0x1p-13f, 1, 1, 1 + 0x1p-21f}, /* one bit more */
+                {0x1p-12f, 0x1p-13f, 1, 1, 1 + 0x1p-21f}, /* the H100 keeps one bit more */
                 {0x1p-13f, 0x1p-13f, 1, 1, 1},
                 {0x1p-12f, -0x1p-12f, 1, 1 - 0x1p-20f, 1 - 0x1p-20f},
                 {1, 1, 0x1p-40f, 16, 16},
@@ -193,7 +194,7 @@ static void copies(void *const *arg)
     state.copy(to, from, 16, 16);
     state.copy_commit();
     state.copy(to + 4, from, 16, 8);
-    state.copy_wait(0); /* the second one is in no group yet */
+    state.copy_wait(0); /* the second copy is in no group yet */
     seen[0] = to[0], seen[1] = to[4];
     state.copy_commit();
     state.copy_wait(1);
@@ -241,12 +242,12 @@ END_TEST
 enum { SIDE = 64, STEP = 16, RIGHT_AT = 8192, GROUP_BYTES = 16384 };
 
 typedef struct {
-    unsigned width; /* of the swizzle, bytes */
-    bool left;      /* a in registers, b as it is; else both from memory, b transposed */
+    unsigned width; /* of the swizzle, in bytes: 32, 64 or 128 */
+    bool left;      /* a in registers, b [STEP, SIDE] in memory; else both in memory, b transposed */
     enum { GOOD, UNFENCED, NO_COMMIT, NO_WAIT, APART, TOUCHED, WRITTEN, HIDDEN } how;
 } GroupCase;
 
-/* Bytes from the first element of a matrix of so many rows to one of it. */
+/* Returns the offset in bytes of element [r][c] of a swizzled matrix with so many rows. */
 static unsigned swizzled(unsigned width, unsigned rows, unsigned r, unsigned c)
 {
     unsigned panel = c / (width / 2), chunk = c % (width / 2) / 8, line = (panel * rows + r) * width;
@@ -288,7 +289,7 @@ static void wait_for(int groups)
     state.warp(WARP_WGMMA_WAIT, &in, sizeof in, NULL, 0);
 }
 
-/* arg[0] = a b, 64 x 64 */
+/* Writes a b, 64 x 64, to arg[0], or makes the mistake that the case arg[1] names. */
 static void warpgroup(void *const *arg)
 {
     const GroupCase *x = arg[1];

@@ -8,13 +8,13 @@ enum { STORED = INT32_MAX, STEPS = 3 };
 
 typedef struct {
     const char *text;
-    int factors;       /* recomputed in blocks */
-    int64_t one, many; /* bytes of a factor, for one block and for several */
+    int factors;       /* number of factors that are recomputed in blocks */
+    int64_t one, many; /* factor_bytes with which factors are one block, or several blocks */
 } Case;
 
 static const Case cases[] = {
-    /* a residual block, a strided 1x1 window: batch norm, relu, sum, concatenation
-     * and every other position are recomputed */
+    /* a residual block and a strided 1x1 window: batch norm, relu, sum, concatenation and the choice of every
+     * other position are recomputed */
     {"graph {\n"
      "  input %x: f32[7,3,8,8]\n"
      "  param %w1: f32[4,3,3,3]\n  param %s1: f32[4]\n  param %b1: f32[4]\n"
@@ -40,7 +40,7 @@ static const Case cases[] = {
      "  %q: f32[7,2,8,8] = square %c5\n"
      "  %l: f32[] = reduce_sum %q {axes=[0,1,2,3], keepdims=0}\n"
      "  output %l\n}\n", 3, 2304, 512},
-    /* a transformer's MLP: layer norm and GELU, seen as rows */
+    /* a transformer's MLP: layer norm and GELU are recomputed, by rows */
     {"graph {\n"
      "  input %x: f32[5,9,8]\n"
      "  param %w0: f32[8,8]\n  param %s: f32[8]\n  param %b: f32[8]\n"
@@ -57,7 +57,7 @@ static const Case cases[] = {
      "  output %l\n}\n", 2, 1440, 256},
 };
 
-/* The graph in another precision. */
+/* Returns the text of the case's graph, in f64 if asked for; it lies in the step's arena. */
 static const char *text_of(TestStep *s, const Case *c, bool f64)
 {
     char *text = arena_strndup(&s->arena, c->text, strlen(c->text));
@@ -78,7 +78,7 @@ static void compile(TestStep *s, const Case *c, bool f64, int64_t bytes, int64_t
     ck_assert_msg(step_compile_text(s, text_of(s, c, f64), &init) == possible, "%s", s->diag.msg);
 }
 
-/* Products that have nodes in front of them in their group. */
+/* Returns how many split products have nodes in front of them in their group, which make their factors. */
 static int count_made(const Graph *g)
 {
     int n = 0;
@@ -90,7 +90,8 @@ static int count_made(const Graph *g)
     return n;
 }
 
-/* The same losses of some steps, to a relative tolerance; 0: the same bits of everything.  Frees both. */
+/* Checks that both have the same losses of some steps, within a relative tolerance; 0: the same bits of
+ * losses, parameters and state.  Frees both. */
 static void check_same(TestStep *a, TestStep *b, double tolerance)
 {
     double want[STEPS], got[STEPS];
@@ -106,7 +107,7 @@ static void check_same(TestStep *a, TestStep *b, double tolerance)
     step_free(b);
 }
 
-/* Several blocks: other sums, the same training. */
+/* Factors recomputed in several blocks, summed in another order, give the same losses in less memory. */
 START_TEST(same_training)
 {
     const Case *c = &cases[_i / 2];
@@ -122,7 +123,7 @@ START_TEST(same_training)
 }
 END_TEST
 
-/* One block: the factor has the bits of the stored one, and so has everything. */
+/* A factor recomputed in one block has the bits of the stored one, and so has all that follows. */
 START_TEST(same_bits_in_one_block)
 {
     const Case *c = &cases[_i];
@@ -161,7 +162,7 @@ START_TEST(unequal_parts)
 }
 END_TEST
 
-/* Of one image the concatenation is a prologue of the gradient that reads it. */
+/* With one image, the concatenation is recomputed in front of the gradient that reads it, in its group. */
 static const Case one_image = {
     "graph {\n"
     "  input %x: f32[1,3,8,8]\n"

@@ -1,4 +1,4 @@
-/* test_sweep.c -- ckc sweep: many budgets, many batches. */
+/* test_sweep.c -- ckc sweep: plans at many budgets, and for many sizes of the batch. */
 #include "cli/cli.h"
 #include "tests.h"
 #include "command.h"
@@ -29,7 +29,7 @@ START_TEST(less_memory_is_never_faster)
     }
     json_t *last = json_array_get(points, 4);
     ck_assert(real_of(last, "redone") > 0);
-    /* The least there is: one byte less is refused. */
+    /* The last budget is the least: 1000 bytes less are refused. */
     long long least = (long long)real_of(last, "budget_bytes");
     ckc_refuses(
         format("plan " MLP " --device fake --moves 5000 --bind batch=64 --budget %lldB", least - 1000), 3,
@@ -65,7 +65,7 @@ START_TEST(larger_batches)
 }
 END_TEST
 
-/* A device without a link to the host, whose driver takes so many bytes. */
+/* Writes the description of a device without a link to the host, whose driver reserves so many bytes. */
 static void write_device(const char *name, int reserved)
 {
     FILE *f = fopen(name, "w");
@@ -77,7 +77,8 @@ static void write_device(const char *name, int reserved)
     ck_assert_int_eq(fclose(f), 0);
 }
 
-/* What the driver takes is not in a plan's way twice; and what fits in micro-batches alone can be drawn. */
+/* The bytes that a driver reserves are taken from a budget once: with them added to the budget, the plan is
+ * the same as without both.  A batch that fits in micro-batches only is drawn. */
 START_TEST(micro_batches_alone_fit)
 {
     enum { RESERVED = 100000, ROOM = 110000 };
@@ -142,7 +143,8 @@ START_TEST(nothing_to_recompute)
 }
 END_TEST
 
-/* That others used the processors is said where kernels were measured. */
+/* Where kernels were measured, it is printed that others used much of the processors; elsewhere there is
+ * nothing to print. */
 START_TEST(busy_machine)
 {
     char *text;

@@ -1,4 +1,4 @@
-/* test_timeline.c -- the bytes of a plan over its step: they add up to the arena's, and nobody shares one. */
+/* test_timeline.c -- the bytes of a plan over its step add up to the plan's, and no two values share one. */
 #include "tests.h"
 #include "command.h"
 #include "step.h"
@@ -11,7 +11,7 @@ static int by_place(const void *a, const void *b)
     return x->at != y->at ? (x->at < y->at ? -1 : 1) : (x->first > y->first) - (x->first < y->first);
 }
 
-/* The lives that are there at step s lie behind each other in each memory. */
+/* Checks that what is held at step s overlaps in no memory and lies inside it. */
 static void check_places(const Plan *p, const Life *life, uint32_t n, uint32_t s)
 {
     Life *here = malloc((n + 1) * sizeof *here);
@@ -63,7 +63,7 @@ static void check_timeline(const TestStep *s)
     arena_free(&a);
 }
 
-/* What was offloaded is gone when it has been fetched: nobody reads the original behind that. */
+/* Checks that nothing reads the original of an offloaded value once that has been fetched. */
 static void check_fetched(const Graph *g)
 {
     bool *gone = calloc(g->nvals, sizeof *gone);
@@ -83,7 +83,7 @@ typedef struct {
     const char *model, *device; /* NULL: this processor */
     OnnxBind bind[2];
     int nbind;
-    double fraction; /* of the bytes with everything stored */
+    double fraction; /* the budget, as a fraction of the bytes with everything stored; 0: none */
     int64_t accumulate;
     OffloadKind offload;
     PrecisionKind precision;

@@ -1,4 +1,4 @@
-/* test_train.c -- whole training steps: PyTorch's numbers, and the same bits at every budget. */
+/* test_train.c -- whole training steps give PyTorch's numbers, and the same bits at every budget. */
 #include "tests.h"
 #include "oracle.h"
 #include <stdlib.h>
@@ -68,9 +68,9 @@ static const Model models[] = {
     {"examples/decoder/model.onnx", false, true, {{"batch", 8}, {"seq", 64}}, 2},
 };
 #undef ORACLE
-enum { NMODELS = sizeof models / sizeof *models, NHALF = 10 }; /* the first in 16 bits, too */
+enum { NMODELS = sizeof models / sizeof *models, NHALF = 10 }; /* so many of them also in 16 bits */
 
-/* Those that take longest under sanitizers are in 16 bits where CKC_LONG is set. */
+/* Is the model left out in 16 bits?  Those that take longest under sanitizers are, unless CKC_LONG is set. */
 static bool is_left_out(const Model *m, PrecisionKind precision)
 {
     static const char *const name[] = {"llama", "lstm", "mobilenet", "vit", "unet"};

@@ -1,5 +1,5 @@
-/* test_training.c -- what a training run is made of beside its steps: epochs and their order, validation,
- * learning rates that change, parameters without decay. */
+/* test_training.c -- what a training run consists of besides its steps: epochs and the order of their rows,
+ * validation, learning rates that change, parameters without decay. */
 #include "tests.h"
 #include "command.h"
 #include "onnx_builder.h"
@@ -32,12 +32,12 @@ START_TEST(shuffled_is_a_permutation)
         same_seed += shuffled(1, 0, 1000, i) == shuffled(2, 0, 1000, i);
         fixed += shuffled(1, 0, 1000, i) == i;
     }
-    ck_assert(same_epoch < 10 && same_seed < 10 && fixed < 10); /* 1 is to be expected */
+    ck_assert(same_epoch < 10 && same_seed < 10 && fixed < 10); /* each is 1 on average */
     ck_assert_int_lt(shuffled(1, 5, (int64_t)1 << 40, 12345), (int64_t)1 << 40);
 }
 END_TEST
 
-/* Of three numbers all six orders, each as often as another. */
+/* Three numbers are shuffled to all six orders, each about as often as the others. */
 START_TEST(all_orders)
 {
     enum { EPOCHS = 6000 };
@@ -74,8 +74,8 @@ static DataFile *rows_of(int64_t n)
     return f;
 }
 
-/* Batches of two rows of five: every row once an epoch, also where a batch has rows of two of them; as one
- * batch or as two micro-batches. */
+/* If five rows are shuffled into micro-batches of two, each epoch has every row once, even where a
+ * micro-batch has rows of two epochs. */
 START_TEST(an_epoch_has_every_row)
 {
     enum { ROWS = 5, EPOCHS = 4, STEPS = ROWS * EPOCHS / 4 };
@@ -113,7 +113,8 @@ START_TEST(an_epoch_has_every_row)
 }
 END_TEST
 
-/* Whole batches, then numbers that divide a batch. */
+/* FEED_ONCE feeds every row once: feed_count() rows of each batch, which are whole batches, then numbers that
+ * divide a batch and are repeated to fill it. */
 START_TEST(every_row_once)
 {
     static const int64_t count[] = {2, 2, 1, 0, 0};
@@ -191,7 +192,7 @@ static double last_loss(json_t *report)
     return json_number_value(json_array_get(all, json_array_size(all) - 1));
 }
 
-/* The step's own inputs are called so, which a model does not see. */
+/* A weight may have the name of one of the step's own inputs: it trains and is saved as any other. */
 START_TEST(names_of_the_step_are_free)
 {
     static const char *const name[] = {"w", "lr", "step", "rng", "micro_batch", "loss_scale"};
@@ -222,7 +223,8 @@ START_TEST(names_of_the_step_are_free)
 }
 END_TEST
 
-/* A micro-batch of one row, whose output has one element, has the loss of the whole batch. */
+/* An output that has one element only because a micro-batch has one row is not taken for the loss: the
+ * micro-batches have the loss of the whole batch. */
 START_TEST(one_row_is_no_loss)
 {
     static float p[4][9];
@@ -307,7 +309,8 @@ END_TEST
     MLP "--data a.npz --shuffle --epochs 2 --lr 0.01 --schedule cosine --warmup 3 --min-lr 0.001 "           \
         "--no-decay auto "
 
-/* The mean of what an evaluation of the saved model says of every row; training does not notice. */
+/* The validation loss is the mean over all rows of the losses that the saved model has, and training has the
+ * same bits with and without validation. */
 START_TEST(validation)
 {
     write_data("a.npz", 20, 1);
@@ -318,7 +321,7 @@ START_TEST(validation)
     ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(val, 0), "step")), 5);
     ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(val, 1), "step")), 10);
     double got = json_real_value(json_object_get(json_array_get(val, 1), "loss"));
-    ck_assert_int_lt(json_number("out", "budget_bytes"), 1000000); /* of which validation has its part */
+    ck_assert_int_lt(json_number("out", "budget_bytes"), 1000000); /* less what validation takes */
     ckc_accepts("w.onnx --bind batch=1 --threads 1 -o q --data b.npz --optimizer none --steps 11 --json");
     losses = member("losses");
     double want = 0;
@@ -327,7 +330,7 @@ START_TEST(validation)
     ck_assert_double_eq_tol(got, want, 1e-6 * want);
     ckc_accepts(RUN "--quiet --save v.safetensors");
     same_file("w.safetensors", "v.safetensors");
-    ckc_accepts("run p/step.ckp --quiet --epochs 2 --save v.safetensors"); /* the schedule knows the rest */
+    ckc_accepts("run p/step.ckp --quiet --epochs 2 --save v.safetensors"); /* the rest is in the schedule */
     same_file("w.safetensors", "v.safetensors");
     ckc_prints(RUN "--val b.npz --val-every 4", "step 8      val loss");
     write_data("b.npz", 3, 2); /* two rows and one */
@@ -337,7 +340,7 @@ START_TEST(validation)
 }
 END_TEST
 
-/* Rows whose targets are ignored might as well not be there, be they part of a batch or all of it. */
+/* Rows with ignored targets do not count in the validation loss, be they part of a batch or all of it. */
 START_TEST(validation_without_ignored_targets)
 {
     enum { ROWS = 12 };
@@ -348,7 +351,7 @@ START_TEST(validation_without_ignored_targets)
     for (int i = 0; i < ROWS; i++) {
         for (int k = 0; k < 16; k++)
             x[i][k] = (float)((i * 16 + k) * 37 % 23) / 23;
-        target[i] = i > 0 && i < 8 ? -100 : i * 7 % 10; /* three of four rows, four, none */
+        target[i] = i > 0 && i < 8 ? -100 : i * 7 % 10; /* three, four and none of the rows of a batch */
         if (target[i] < 0)
             continue;
         memcpy(kept_x[n], x[i], sizeof *x);
@@ -367,8 +370,8 @@ START_TEST(validation_without_ignored_targets)
 }
 END_TEST
 
-/* Of a network whose running statistics its exporter calls buffers: those of the training, which --weights
- * gives to others. */
+/* Validation of a network with batch norms uses the running statistics of the training: the saved model, and
+ * the original with the saved weights, have the same loss. */
 START_TEST(validation_of_batch_norms)
 {
     static float x[4][3][6][6];
@@ -425,7 +428,7 @@ START_TEST(metrics)
     fclose(f);
     ckc_fails("", MLP "--quiet --steps 2 --save w.safetensors --metrics /dev/full", 4,
               "/dev/full: No space left");
-    ck_assert_int_eq(access("w.safetensors", R_OK), 0); /* what was trained is there */
+    ck_assert_int_eq(access("w.safetensors", R_OK), 0); /* the weights are saved nevertheless */
     write_text("log", "old\n");
     ckc_accepts(MLP "--quiet --steps 1 --checkpoint c --metrics /dev/stdout >>log");
     ckc_accepts(MLP "--quiet --steps 2 --checkpoint c --resume --metrics /dev/stdout >>log");

@@ -63,7 +63,7 @@ START_TEST(values_decide_what_trains)
 }
 END_TEST
 
-/* Where nothing is chosen, a model with adapters has a note on what PyTorch trains. */
+/* If nothing is chosen to train, a model with adapters gets a note on what PyTorch trains of it. */
 START_TEST(adapters_are_told)
 {
     static float low[16], base[64];
@@ -93,7 +93,8 @@ START_TEST(adapters_are_told)
 }
 END_TEST
 
-/* A recurrent network's of zeros and ones, as a mask's; one of one element behind a transpose. */
+/* A bias trains: a recurrent network's of zeros and ones, the values of a mask, and one of a single element
+ * that is added behind a transpose. */
 START_TEST(biases_train)
 {
     static float w[64] = {1, 2, 3}, b[16] = {0, 0, 0, 0, 1, 1}, one = 2;
@@ -122,7 +123,8 @@ START_TEST(biases_train)
 }
 END_TEST
 
-/* PyTorch has no gradient of them, and TorchScript's exporter does not say that they are a buffer. */
+/* Weights of classes are frozen: PyTorch computes no gradient of them, and TorchScript's exporter does not say
+ * that they are a buffer. */
 START_TEST(weights_of_classes_do_not_train)
 {
     static const char *const losses[] = {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"};
@@ -149,8 +151,8 @@ START_TEST(weights_of_classes_do_not_train)
 }
 END_TEST
 
-/* Behind a Sigmoid: the loss of such logits is below zero for some targets that are not 0 or 1, and above a
- * thousand for some that are. */
+/* Random targets for a network that ends in a Sigmoid are 0 or 1: with others, the loss of such large logits
+ * would be below zero for some seeds. */
 START_TEST(random_targets_are_binary)
 {
     static float w[2] = {3e3f, -3e3f};
@@ -176,7 +178,8 @@ START_TEST(random_targets_are_binary)
 }
 END_TEST
 
-/* Of a ramp, a table, and two scalars, one named as PyTorch's exporter names its own. */
+/* What trains of a ramp, a table, a scalar and a scalar with a name that PyTorch's exporter makes up follows
+ * from the producer and, if there is one, the graph signature in the metadata. */
 START_TEST(exporters_say_what_trains)
 {
     static const char *const names[] = {"m.ramp", "m.table", "m.gain", "onnx::Mul_3"};
@@ -230,7 +233,8 @@ START_TEST(exporters_say_what_trains)
 }
 END_TEST
 
-/* A bias in a model stripped of its weights; in PyTorch's, zeros of its own. */
+/* A ConstantOfShape in the place of a bias trains in a model that was stripped of its weights (_i = 0); in
+ * one of PyTorch's, it is zeros that the network itself makes. */
 START_TEST(fills_stand_for_stripped_weights)
 {
     static float shape[] = {1}, w[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
@@ -285,7 +289,8 @@ END_TEST
 
 /* ---- ties --------------------------------------------------------------- */
 
-/* Two products with w[2,3] and v[3,2], which is w transposed; u is w by an Identity. */
+/* Makes a model with products by w[2,3], by v[3,2], which has the values of w transposed, and by u, an
+ * Identity of w. */
 static Imported tied_model(Builder *b, Arena *a)
 {
     static float w[] = {1, 2, 3, 4, 5, 6}, v[] = {1, 4, 2, 5, 3, 6};
@@ -325,7 +330,7 @@ START_TEST(ties_are_reported_restored_and_cut)
 }
 END_TEST
 
-/* A further copy of a transposed copy is a name of the first weight. */
+/* A weight that is tied to a transposed copy of another one is one more name of that one, not transposed. */
 START_TEST(ties_through_a_transposed_copy)
 {
     static float w[] = {1, 2, 3, 4, 5, 6}, v[] = {1, 4, 2, 5, 3, 6};
@@ -428,8 +433,8 @@ START_TEST(running_statistics)
 }
 END_TEST
 
-/* A batch norm for inference in elementary operators, channels last: with a reciprocal, divided by the
- * root, with the scale first. */
+/* Adds a batch norm for inference in elementary operators, channels last.  form: 0: with a reciprocal; 1:
+ * divided by the root; 2: likewise, with scale and bias as first operands. */
 static void add_written_norm(Builder *b, Arena *a, int form)
 {
     add_node(b, a, "Sub", "x mean", "c");
@@ -446,7 +451,7 @@ static void add_written_norm(Builder *b, Arena *a, int form)
     add_node(b, a, "Add", form == 2 ? "bias z" : "z bias", "y");
 }
 
-/* Its first output after a step, and what the running variance becomes. */
+/* Imports and evaluates a batch norm for training: *y is its output, *var the updated running variance. */
 static void trained_norm(Imported *r, Arena *a, const OnnxOptions *opt, Tensor *y, Tensor *var)
 {
     ck_assert_msg(build_graph(r, opt), "%s", r->d.msg);
@@ -458,7 +463,8 @@ static void trained_norm(Imported *r, Arena *a, const OnnxOptions *opt, Tensor *
     *var = (Tensor){*val_type(&r->g, v), data[v.i]};
 }
 
-/* A norm is folded where what is beside it is read; of a module that does not run (u) it is not. */
+/* A norm that is not read counts as folded if its neighbour is read; that of a module that does not run (u)
+ * does not count. */
 START_TEST(folded_norms_are_counted)
 {
     static const char signature[] =
@@ -563,8 +569,8 @@ START_TEST(folded_batch_norm_is_noted)
 }
 END_TEST
 
-/* Ratio as an attribute or an operand; whether it drops: decided by the runtime (before opset 12
- * and where the operand is absent), or by the operand. */
+/* The ratio of a Dropout is an attribute or an operand, by default 0.5.  Whether it drops is decided by the
+ * operand training_mode or, where that is absent, by whether the model is imported for training. */
 START_TEST(dropout_by_attribute_or_operand)
 {
     static float quarter[1] = {0.25f};

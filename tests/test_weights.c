@@ -1,5 +1,5 @@
-/* test_weights.c -- --weights: training starts from a file's weights as from a model that holds them; names
- * and shapes that do not match are said with what was meant. */
+/* test_weights.c -- --weights: training starts from a file's weights as from a model that holds them; names,
+ * types and shapes that do not match are refused, with the name that was probably meant. */
 #include "tests.h"
 #include "command.h"
 #include "ir/ir.h"
@@ -17,7 +17,7 @@ START_TEST(as_from_the_model)
     ckc_accepts("a.onnx --bind batch=4 --threads 1 --quiet -o q --steps 3 --save b.safetensors");
     ckc_accepts(MLP "--weights a.safetensors --steps 3 --save c.safetensors");
     same_file("b.safetensors", "c.safetensors");
-    ckc_accepts("run p/step.ckp --quiet --steps 3 --save d.safetensors"); /* where they lie */
+    ckc_accepts("run p/step.ckp --quiet --steps 3 --save d.safetensors"); /* the schedule names the file */
     same_file("b.safetensors", "d.safetensors");
     ckc_accepts("run q/step.ckp --quiet --weights a.safetensors --steps 3 --save d.safetensors");
     same_file("b.safetensors", "d.safetensors");
@@ -30,7 +30,8 @@ START_TEST(as_from_the_model)
 }
 END_TEST
 
-/* A folder's name may be the beginning of a file's, or the folder that of the file. */
+/* A schedule finds its model if the name of its own folder is the beginning of the model's, and if the model
+ * lies in that folder. */
 START_TEST(from_folders_named_alike)
 {
     ck_assert_int_eq(shell("cp " MODEL "running.onnx; mkdir run"), 0);
@@ -44,7 +45,7 @@ START_TEST(from_folders_named_alike)
 }
 END_TEST
 
-/* The schedule is of the weights that were read. */
+/* A schedule belongs to the weights that were read: it is refused once their file has been saved over. */
 START_TEST(saved_over)
 {
     ckc_accepts(MLP "--save a.safetensors");
@@ -53,7 +54,7 @@ START_TEST(saved_over)
 }
 END_TEST
 
-/* What trains is saved without the rest, and starts from there. */
+/* --save-trained saves what trains without the rest, and training goes on from such a file. */
 START_TEST(without_what_is_frozen)
 {
     const char *args = MLP "--train '0.*' --save-trained --steps 3 ";
@@ -76,7 +77,7 @@ END_TEST
 
 enum { MOST = 20 };
 
-/* The file again with tensor `at` changed: its type, its name, or one more of another name. */
+/* Writes a.safetensors to path with tensor `at` in type dt and under this name; more: as one more tensor. */
 static void write_changed(const char *path, int at, DType dt, const char *name, bool more)
 {
     NamedTensor v[MOST];
@@ -109,14 +110,14 @@ START_TEST(names_and_types)
     ckc_fails("", MLP "--weights x.safetensors", 1, "'0.bias' is f64[48], in the model f32[48]");
     write_changed("x.safetensors", 1, DT_F32, "0.weight", false);
     ckc_fails("", MLP "--weights x.safetensors", 1, "'0.weight' is f32[48], in the model f32[48,16]");
-    write_changed("x.safetensors", 1, DT_I64, "counter", true); /* no weight: of no matter */
+    write_changed("x.safetensors", 1, DT_I64, "counter", true); /* integers are ignored */
     ckc_accepts(MLP "--weights x.safetensors");
     ckc_fails("", MLP "--weights none.safetensors", 1, "none.safetensors: No such file");
     ckc_fails("", "run p/step.ckp --weights p/step.ckp", 1, "");
 }
 END_TEST
 
-/* A bfloat16 has the value that the f32 gets. */
+/* A weight in bfloat16 becomes the f32 of the same value. */
 START_TEST(half_is_widened)
 {
     ckc_accepts(MLP "--steps 1 --save a.safetensors");

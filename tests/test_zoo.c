@@ -1,6 +1,6 @@
-/* test_zoo.c -- networks exported by PyTorch's two exporters (tests/torch/export_zoo.py): gradients,
- * five steps of three optimizers, the same bits at any budget.  tests/data/zoo holds three small ones;
- * CKC_ZOO names a folder of all. */
+/* test_zoo.c -- networks exported by PyTorch's two exporters (tests/torch/export_zoo.py) have its gradients
+ * and its numbers along five steps of three optimizers, and the same bits at any budget.  tests/data/zoo
+ * holds three small ones; CKC_ZOO names a folder of all. */
 #include "tests.h"
 #include "on_cuda.h"
 #include "oracle.h"
@@ -41,7 +41,7 @@ START_TEST(gradients)
 }
 END_TEST
 
-/* The same network, whose graph ends in the loss. */
+/* A network exported with its loss, so that the graph ends in it, has the same gradients. */
 START_TEST(gradients_with_loss)
 {
     Oracle o;
@@ -66,7 +66,8 @@ START_TEST(training)
 }
 END_TEST
 
-/* With six times the oracle's batch: there the parameters alone fill most of the memory. */
+/* Any budget gives the same bits.  The batch is six times the oracle's, with which parameters alone fill most
+ * of the memory. */
 START_TEST(budgets)
 {
     Oracle o;
@@ -79,8 +80,8 @@ START_TEST(budgets)
 }
 END_TEST
 
-/* On the CUDA device.  Two gradients in single precision may part by as much as four times what PyTorch's own
- * is off from double precision (EfficientNet's: 1.3e-5 of the norm). */
+/* A step on the CUDA device has the processor's gradients.  Two in single precision may differ by four times
+ * the error of PyTorch's own against double precision (EfficientNet's: 1.3e-5 of the norm). */
 START_TEST(on_cuda)
 {
     Oracle o;

@@ -1,4 +1,4 @@
-/* xml.c -- a strict reader of XML, as far as ckc writes it, and of PNG. */
+/* xml.c -- strict readers of the XML and the PNG files that ckc writes. */
 #include "xml.h"
 #include "command.h"
 #include "ir/file.h"
@@ -38,7 +38,7 @@ static void read_name(Reader *r, char name[NAME])
     r->s += n;
 }
 
-/* One character of text or of a value. */
+/* Reads one character, or entity, of text or of a value. */
 static void read_character(Reader *r)
 {
     uint32_t c;
@@ -151,7 +151,7 @@ Png read_png(const char *path)
     FileMap m;
     Diag d = {0};
     uint32_t n;
-    static const uint8_t kind[5] = {8, 2, 0, 0, 0}; /* bits, RGB */
+    static const uint8_t kind[5] = {8, 2, 0, 0, 0}; /* 8 bits, RGB */
     ck_assert_msg(file_map(&m, path, &d), "%s", d.msg);
     ck_assert_mem_eq(m.data, "\x89PNG\r\n\x1a\n", 8);
     const uint8_t *head = read_chunk(&m, m.data + 8, "IHDR", &n);
