@@ -1,4 +1,5 @@
-/* test_precision.c -- mixed precision: PyTorch autocast's error, fp16's loss scale, what is summed in f32. */
+/* test_precision.c -- mixed precision: gradients no further off than those of PyTorch's autocast, sums in
+ * f32, values wider in registers than in memory, fp16's loss scale. */
 #include "tests.h"
 #include "command.h"
 #include "on_cuda.h"
@@ -20,7 +21,7 @@ static const char *const network[] = {
 };
 enum { NNETWORKS = sizeof network / sizeof *network };
 
-/* Of autocast, from tests/torch/autocast_golden.py. */
+/* Returns a network's gradient error under PyTorch's autocast, as tests/torch/autocast_golden.py found it. */
 static double autocast_error(const char *name, PrecisionKind kind)
 {
     json_t *all = json_load_file(CKC_SOURCE_DIR "/tests/data/autocast.json", 0, NULL);
@@ -50,11 +51,12 @@ static void check_as_autocast(int i, PrecisionKind kind, const DeviceOps *device
     oracle_close(&o);
 }
 
-/* No further from float64 than 1.2 times what PyTorch's own mixed precision is. */
+/* Gradients are at most 1.2 times as far from those in double precision as with PyTorch's autocast. */
 START_TEST(gradients_as_autocast) { check_as_autocast(_i / 2, halves[_i % 2], NULL); }
 END_TEST
 
-/* One with attention and one with convolutions; CKC_LONG=1: all. */
+/* The same on the fake GPU: in bf16 for a network with attention and one with convolutions; with CKC_LONG=1
+ * for all networks and both types. */
 START_TEST(gradients_as_autocast_on_cuda)
 {
     const char *path = network[_i / 2];
@@ -68,10 +70,10 @@ END_TEST
 
 /* ---- sums ------------------------------------------------------------------------------------- */
 
-enum { ROWS = 257 }; /* no number of bf16 */
+enum { ROWS = 257 }; /* which bf16 would round */
 
-/* Of a 16-bit parameter, by one product or by blocks of rows, over micro-batches: gradients, their
- * accumulators and the optimizer's state hold what 16 bits would round. */
+/* Gradients of 16-bit parameters, computed by one product or in blocks of rows, their accumulators over
+ * micro-batches and the optimizer's state are in f32: all elements are ROWS. */
 static const char sums[] = "graph {\n"
                            "  input %x: bf16[257,16]\n"
                            "  param %w: bf16[16,16]\n"
@@ -102,7 +104,7 @@ static void all_are(const TestStep *s, Val v, double want)
 
 START_TEST(sums_in_single)
 {
-    enum { MICRO = 4 }; /* a quarter is a number of bf16 */
+    enum { MICRO = 4 }; /* bf16 holds a quarter exactly */
     int64_t n = _i & 1 ? MICRO : 1;
     TestStep s;
     Diag *d = &s.diag;
@@ -133,7 +135,7 @@ START_TEST(sums_in_single)
 }
 END_TEST
 
-/* A norm's statistics, which its gradient reads, are of the type of sums. */
+/* The statistics of a norm of 16-bit elements, which its gradient reads, are in f32. */
 START_TEST(statistics_in_single)
 {
     Arena a = {0};
@@ -154,8 +156,9 @@ END_TEST
 
 /* ---- registers wider than memory ----------------------------------------------------------------- */
 
-/* What the gradient of a maximum compares is what the maximum was made of, though registers hold more of it:
- * bits of f32 where it is bf16, of f64 where only what reads it is. */
+/* The gradient of a maximum compares elements with the maximum.  Both must be as rounded as in memory, though
+ * registers hold more bits: those of f32 for a 16-bit type, those of f64 where only the readers are in f64.
+ * Otherwise no element may be equal, and the gradient is not finite. */
 static const char maxima[] = "graph {\n"
                              "  input %%x: f32[64,48]\n"
                              "  param %%q: f32[64,48]\n"
@@ -193,7 +196,7 @@ START_TEST(extrema_of_what_memory_holds)
 }
 END_TEST
 
-/* A value in f64 that registers alone hold is as precise. */
+/* A value in f64 that is only held in registers has the precision of f64. */
 START_TEST(f64_between_f32)
 {
     TestStep s;
@@ -227,7 +230,7 @@ END_TEST
 
 static const OnnxBind batch[] = {{"batch", 16}};
 
-/* Parameters and the optimizer's state, not the scale's own. */
+/* Returns a digest of the parameters and the optimizer's state, without that of the loss scale. */
 static uint64_t weights_digest(TestStep *s)
 {
     uint64_t h = 0;
@@ -251,7 +254,8 @@ static double scale_of(TestStep *s)
     return tensor_f(&t, 0);
 }
 
-/* Far too large a scale: steps change nothing and halve it, until one is made; then it grows again. */
+/* Checks that from a far too large loss scale on, steps that overflow change no weights and halve the scale,
+ * and that it doubles after three steps without overflow.  variant: an optimizer, from 6 on with clipping. */
 static void check_overflow(int variant, const DeviceOps *device)
 {
     static const OptimKind kinds[] = {OPTIM_ADAMW,     OPTIM_ADAM, OPTIM_LION,
@@ -295,7 +299,7 @@ END_TEST
 START_TEST(overflow_recovers_on_cuda) { check_overflow(_i, &cuda_device); }
 END_TEST
 
-/* As its user sees it: said in every step, the run goes on; weights are saved as the model has them. */
+/* An overflow in a step is printed and the run goes on; weights are saved in the model's f32. */
 START_TEST(overflow_is_said)
 {
     char *out;
@@ -314,7 +318,8 @@ START_TEST(overflow_is_said)
 }
 END_TEST
 
-/* Of a processor it is f32, and said so; a GPU that need not be here rounds factors, and is faster. */
+/* --precision tf32 on a processor computes in f32 and says so; products planned for a GPU, which need not be
+ * here, are in tf32. */
 START_TEST(tf32_where_there_is)
 {
     static const char mlp[] =

@@ -1,4 +1,5 @@
-/* test_recurrent.c -- recurrent layers: what time steps have in common, and gates in another order. */
+/* test_recurrent.c -- recurrent layers: products over all time steps are computed in segments of time, and
+ * weights whose gates are in PyTorch's order are not copied. */
 #include "tests.h"
 #include "command.h"
 #include "imported.h"
@@ -12,7 +13,7 @@ enum { STEPS = 256, BATCH = 4, HIDDEN = 16, GATES = 4, SEGMENTS = 4 };
 static float w[GATES * HIDDEN * HIDDEN], w_moved[GATES * HIDDEN * HIDDEN], b[2 * GATES * HIDDEN],
     b_moved[2 * GATES * HIDDEN];
 
-/* PyTorch's i, f, g, o as ONNX's i, o, f, g. */
+/* Copies gates of `each` elements from PyTorch's order i, f, g, o to ONNX's i, o, f, g. */
 static void move_gates(float *to, const float *from, int each)
 {
     static const int moved[GATES] = {0, 3, 1, 2};
@@ -64,7 +65,7 @@ static void add_unsqueeze(Builder *m, Arena *a, const char *in, const char *out)
     at->ints = &first;
 }
 
-/* As PyTorch's exporter writes one. */
+/* Writes the model of plain_lstm() as PyTorch's exporter does, with nodes that reorder the gates. */
 static void exported_lstm(Builder *m, Arena *a, const char *path)
 {
     static const char *const of[] = {"w", "r", "bw", "br"};
@@ -86,8 +87,8 @@ static void exported_lstm(Builder *m, Arena *a, const char *path)
     end_lstm(m, a, path);
 }
 
-/* The largest value of the step that is a segment of time's, forward and backward; products over all steps
- * are sums over segments in one place. */
+/* No value of the step, forward or backward, is larger than the gates of a segment of time; products that sum
+ * over all time steps add up the segments in one place. */
 START_TEST(time_in_segments)
 {
     enum { SEGMENT = STEPS * BATCH * GATES * HIDDEN / SEGMENTS };

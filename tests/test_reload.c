@@ -1,5 +1,5 @@
-/* test_reload.c -- a written schedule runs again: what is printed is read as the same plan, whatever the
- * schedule, and gives the same bits.  tests/reload.sh does so with whole networks, as users do. */
+/* test_reload.c -- a printed plan, whatever its schedule, is read back as the same plan and gives the same
+ * bits. tests/reload.sh tests this with whole networks, as users run them. */
 #include "tests.h"
 #include "step.h"
 #include "passes/instance.h"
@@ -22,7 +22,7 @@ static void same_graph_text(const char *text)
     arena_free(&a);
 }
 
-/* The original of both copies is scheduled no more. */
+/* A node may be labelled as a recomputation of a node that is no longer in the graph's text. */
 START_TEST(recomputation_is_a_label)
 {
     same_graph_text("graph {\n"
@@ -61,7 +61,7 @@ END_TEST
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Constants that lie in no file travel beside the text. */
+/* Copies the data of constants that are in no file: the text of a plan does not contain it. */
 static void give_constants(TestStep *to, const TestStep *from)
 {
     for (uint32_t i = 1; i < to->g.nvals; i++) {
@@ -71,7 +71,8 @@ static void give_constants(TestStep *to, const TestStep *from)
     }
 }
 
-/* The same text printed again, and the bits of two steps. */
+/* Checks that the plan of s, printed and read back, is printed as the same text, and that two steps of it
+ * give the digest `want`. */
 static void reloads(TestStep *s, const Init *init, uint64_t want, const char *name)
 {
     TestStep t;
@@ -126,7 +127,8 @@ static bool plan_model(TestStep *s, int i, PrecisionKind precision, double fract
     return step_plan(s, models[i].path, models[i].init);
 }
 
-/* It is no part of the graph's text: its place is none of the plan's. */
+/* A constant that nothing reads is not printed with the graph, so a plan that has a place for it must be
+ * printed without that place, or it could not be read back. */
 START_TEST(unread_constant)
 {
     Arena a = {0};
@@ -175,8 +177,8 @@ START_TEST(budgets)
 }
 END_TEST
 
-/* Every operator once, and before some of them earlier ones again, each by any of its kernels: legal, if
- * nothing else. */
+/* Writes a random legal schedule to seq and alt: every operator once, and before some of them earlier ones
+ * again, each with any of its kernel choices.  Returns its length. */
 static int32_t random_schedule(const Instance *in, int32_t *seq, uint8_t *alt)
 {
     int32_t n = 0;
@@ -198,7 +200,8 @@ static int32_t random_schedule(const Instance *in, int32_t *seq, uint8_t *alt)
     return n;
 }
 
-/* The graph of a schedule has the arena that was seen before it was made. */
+/* Applies a random schedule to the graph, and checks that its plan has the arena, times and workspaces that
+ * were predicted before the graph was changed. */
 static void apply_random(TestStep *s, Arena *a)
 {
     Instance in;
@@ -209,7 +212,7 @@ static void apply_random(TestStep *s, Arena *a)
     uint8_t *alt = NEW(a, uint8_t, 4 * in.inst.nops + 1);
     Schedule of = {seq, alt, random_schedule(&in, seq, alt)};
     uint32_t nnodes = s->g.nnodes, norder = s->g.norder;
-    for (int i = 0; i < 2; i++) /* looking at a schedule changes nothing */
+    for (int i = 0; i < 2; i++) /* a prediction changes nothing */
         ck_assert_msg(instance_sequence(&in, of, &q, a, &s->diag) &&
                           sequence_place(&q, &s->info, 0, PACK_QUICK, &size, a, &s->diag),
                       "%s", s->diag.msg);
@@ -250,7 +253,7 @@ START_TEST(random_plans)
 }
 END_TEST
 
-/* Has an earlier node recomputed the same? */
+/* Does a node before the k-th recompute the same node? */
 static bool again(const Graph *g, uint32_t k)
 {
     const char *label = g->nodes[g->order[k].i].remat;
@@ -262,7 +265,8 @@ static bool again(const Graph *g, uint32_t k)
     return false;
 }
 
-/* Whatever a search has tried: the graph has one clone per recomputation, and names count those alone. */
+/* The graph has one clone for each recomputation of the final schedule, whatever else the search has tried;
+ * names are numbered from a node's second clone on. */
 START_TEST(one_clone_per_recomputation)
 {
     TestStep s;

@@ -1,5 +1,5 @@
-/* test_remat.c -- the rematerialization solver: evaluation by hand, closed forms on
- * chains, larger random graphs, bounds below optima, determinism, bad input. */
+/* test_remat.c -- the rematerialization solver: evaluation against numbers found by hand, closed forms on
+ * chains, valid schedules of larger random graphs, policies, determinism, bad input. */
 #include "remat_cases.h"
 #include "tests.h"
 
@@ -28,7 +28,7 @@ START_TEST(evaluates_by_hand)
     const char *chain = "0 1 10\n1 2 20 0\n2 3 30 1\n3 4 5 0 2\n";
     check_schedule(chain, (int32_t[]){0, 1, 2, 3}, 4, 10, 60);
     check_schedule(chain, (int32_t[]){0, 1, 2, 0, 3}, 5, 11,
-                   50); /* 0 again: not over 2's step */
+                   50); /* 0 runs again, so that its value is not held over 2's step */
     check_schedule("persistent 100\n0 1 10\n", (int32_t[]){0}, 1, 1, 110);
     check_schedule("0 1 10 ; ws=7\n1 1 10 0\n", (int32_t[]){0, 1}, 2, 2, 20);
     check_schedule("0 1 10 ; ws=17\n1 1 10 0\n", (int32_t[]){0, 1}, 2, 2, 27);
@@ -41,10 +41,10 @@ START_TEST(evaluates_in_place)
 {
     check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n", (int32_t[]){0, 1}, 2, 2, 10);
     check_schedule("0 1 8\n1 1 10 0 ; inplace=0\n", (int32_t[]){0, 1}, 2, 2, 10);
-    /* not when the input is read later */
+    /* not in place when the input is read later */
     check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n2 1 1 0 1\n", (int32_t[]){0, 1, 2}, 3, 3,
                    19);
-    /* one buffer for one output, the second permission serves when the first cannot */
+    /* an output takes over one buffer; the second permission serves where the first cannot */
     check_schedule("0 1 10\n1 1 9\n2 1 8 0 1 ; inplace=0 inplace=1\n", (int32_t[]){0, 1, 2},
                    3, 3, 19);
     check_schedule("0 1 10\n1 1 9\n2 1 8 0 1 ; inplace=0 inplace=1\n3 1 1 0\n",
@@ -153,8 +153,8 @@ static int64_t binomial(int n, int k)
     return x;
 }
 
-/* Griewank and Walther: least number of forward steps to reverse `length` steps with s
- * snapshots. */
+/* Returns the least number of forward steps that reverse `length` steps with s snapshots, by the formula of
+ * Griewank and Walther. */
 static int64_t revolve_steps(int length, int s)
 {
     int r = 0;
@@ -163,8 +163,8 @@ static int64_t revolve_steps(int length, int s)
     return r > 0 ? (int64_t)r * length - binomial(s + r, r - 1) : 0;
 }
 
-/* State x_0 stays; f_i: x_(i-1) -> x_i may work in place; b_i reads x_(i-1) and costs
- * nothing. Snapshots are the states besides the one that is being advanced. */
+/* Makes a chain of `length` steps: state x_0 stays; f_i: x_(i-1) -> x_i may work in place; b_i reads x_(i-1)
+ * and costs nothing.  Snapshots are the states besides the one that is being advanced. */
 static RematInstance chain(int length)
 {
     char text[4096];
@@ -204,8 +204,8 @@ END_TEST
 
 /* ---- larger random graphs with everything -------------------------------------------- */
 
-/* A forward and backward pass over n layers with random skips; each "weight" is updated
- * behind its gradient, and the update bars the readers of the weight. */
+/* Makes a random forward and backward pass over n layers with skips.  Each layer's weight is updated behind
+ * its gradient, and no reader of the weight may run after the update. */
 static RematInstance training_graph(int n, uint64_t seed)
 {
     char *text = malloc((size_t)n * 1000 + 1000);
@@ -252,7 +252,7 @@ START_TEST(schedules_of_training_graphs_are_valid)
 }
 END_TEST
 
-/* Sum of the eighth powers of what is resident at each step, over that of the peak. */
+/* Returns the sum over all steps of (bytes of the step / peak)^8. */
 static double fullness(const RematInstance *inst, const int32_t *seq, const uint8_t *alt, int32_t n,
                        int64_t peak)
 {
@@ -295,8 +295,8 @@ START_TEST(repacked_schedules_are_valid_and_less_full)
 }
 END_TEST
 
-/* A cheap schedule of a few bytes too many, and a search that is short: repaired it costs little more,
- * where a search from scratch begins with a dear one. */
+/* A short search from a cheap schedule of a few bytes too many: if it may repair that, the result costs
+ * little more; if not, it finds only expensive schedules. */
 START_TEST(cheap_starts_are_repaired)
 {
     double scratch = 0, repaired = 0, cheap = 0;
@@ -325,7 +325,8 @@ START_TEST(cheap_starts_are_repaired)
 }
 END_TEST
 
-/* A layer of n steps with four gates, what it carries, and one weight's gradient at the end. */
+/* Makes a recurrent layer of n time steps with four gates and a carried state, forward and backward, and the
+ * gradient of its one weight, which is summed at the end. */
 static RematInstance recurrent_graph(int n)
 {
     char *text = malloc((size_t)n * 1000 + 1000);
@@ -355,7 +356,7 @@ static RematInstance recurrent_graph(int n)
     return inst;
 }
 
-/* Much is cheap to compute again, but only together: a budget is met by that before by what is dear. */
+/* A budget is met by recomputing what is cheap only as a group before anything that is expensive. */
 START_TEST(recurrent_graphs_are_squeezed)
 {
     RematInstance inst = recurrent_graph(24);
@@ -374,7 +375,8 @@ static void nap(void *user, const RematPoint *best, int64_t bound, double done)
     nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
 }
 
-/* However fast the machine is. */
+/* With a limit on moves alone, the same seed and number of threads give the same schedule and bound, however
+ * fast the machine is: here the second search is slowed down. */
 START_TEST(same_seed_same_schedule_and_bound)
 {
     RematInstance inst = training_graph(40, 3);
@@ -436,7 +438,8 @@ START_TEST(pareto_curve_is_monotone)
 }
 END_TEST
 
-/* Of a training graph, and of one without a byte. */
+/* Every named policy makes a valid schedule, of a training graph and of a graph whose values have no bytes;
+ * an unknown name is refused. */
 START_TEST(policies_make_valid_schedules)
 {
     RematInstance inst[2] = {training_graph(30, 11)};
@@ -487,7 +490,7 @@ START_TEST(instances_are_written_as_they_are_read)
 }
 END_TEST
 
-/* No execution of a schedule could be left out within the budget. */
+/* Without any one of its executions, a solved schedule is invalid or exceeds the budget. */
 START_TEST(nothing_runs_needlessly)
 {
     for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -512,8 +515,8 @@ START_TEST(nothing_runs_needlessly)
 }
 END_TEST
 
-/* A solution from the least budget's schedule fits it, and the search for cost does not meet
- * one that is much lower. */
+/* The solver meets the least budget that remat_min_budget() found, if it starts from that schedule, and does
+ * not meet a budget that is a tenth lower. */
 START_TEST(least_budget_is_met)
 {
     for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -540,8 +543,8 @@ START_TEST(least_budget_is_met)
 }
 END_TEST
 
-/* The policy runs a block again right before its backward step: at most one more run per
- * step. */
+/* Policy revolve costs at most one run per step more than the closed form: it runs a block again right before
+ * the block's backward step. */
 START_TEST(revolve_policy_is_near_the_closed_form)
 {
     for (int s = 2; s <= 3; s++) {
@@ -577,8 +580,8 @@ START_TEST(training_graphs_are_solved_to_the_optimum)
 }
 END_TEST
 
-/* 1 takes 0, which never runs behind the update 4: where both idle over the large 5, the sweep evicts 2,
- * though 1 would be cheaper to make again. */
+/* Operator 1 reads 0, which must not run once the update 4 has run.  Where the values of 1 and 2 are both
+ * unused during the large 5, that of 2 is evicted, though 1 would be cheaper to run again. */
 START_TEST(evicts_what_can_come_back)
 {
     RematInstance inst = parse("0 1 1\n1 1 10 0\n2 4 10\n3 1 1 1 2\n4 1 0 3 ; once before=0\n"

@@ -1,4 +1,4 @@
-/* test_remat_brute.c -- the solver against brute force: all graphs of up to 6 operators. */
+/* test_remat_brute.c -- the solver and its bounds against brute force, on all graphs of up to 6 operators. */
 #include "remat_cases.h"
 #include "tests.h"
 
@@ -11,10 +11,10 @@ enum { MAX_NODES = 6 };
 typedef struct {
     int n;
     int64_t cost[MAX_NODES], bytes[MAX_NODES], ws[MAX_NODES];
-    uint32_t in[MAX_NODES]; /* sets of nodes */
+    uint32_t in[MAX_NODES]; /* the nodes that each one reads, as bits */
     int inplace[MAX_NODES]; /* input whose buffer may be taken over, -1 = none */
     bool keep[MAX_NODES];
-    bool once[MAX_NODES], fetched[MAX_NODES]; /* may be, for fetch[] */
+    bool once[MAX_NODES], fetched[MAX_NODES]; /* fetched: may be fetched, at the cost fetch[] */
     int64_t fetch[MAX_NODES], link, link_of[MAX_NODES], host;
 } Dag;
 
@@ -49,7 +49,7 @@ static void reach(Frontier *f, uint32_t state, int64_t cost)
     f->head[cost] = f->n++;
 }
 
-/* Runs op i, if the budget has room; in place as well where that is allowed. */
+/* Reaches the states after op i, if the budget has room: with its own buffer, and in place if allowed. */
 static void run_op(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint32_t state,
                    int64_t budget)
 {
@@ -68,7 +68,7 @@ static void run_op(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint3
         reach(f, next & ~(1u << j), cost);
 }
 
-/* Fetches what op i has made before. */
+/* Reaches the state after a fetch of what op i has made before, if the budget has room. */
 static void run_fetch(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint32_t state, int64_t budget)
 {
     uint32_t after = (state & ((1u << d->n) - 1)) | 1u << i;
@@ -76,7 +76,8 @@ static void run_fetch(Frontier *f, const Dag *d, const int64_t *bytes, int i, ui
         reach(f, state | 1u << i, f->dist[state] + d->fetch[i]);
 }
 
-/* Cheapest cost over all schedules, -1 = infeasible; with a link and a host that are enough. */
+/* Returns the least cost of all schedules within the budget, with no limit on the link or the host's bytes;
+ * -1: there is none. */
 static int64_t cheapest(const Dag *d, int64_t budget)
 {
     static Frontier f;
@@ -110,7 +111,7 @@ static int64_t cheapest(const Dag *d, int64_t budget)
     return -1;
 }
 
-/* Likewise, with all sets of what may be fetched that fit the host. */
+/* Returns the same with the limit on the host's bytes, by trying all sets of fetched values that fit it. */
 static int64_t brute_force(const Dag *d, int64_t budget)
 {
     int64_t best = -1;
@@ -148,7 +149,8 @@ static RematInstance instance_of(const Dag *d)
     return parse(text);
 }
 
-/* The DAG whose edges are the bits of `edges`, with random numbers. */
+/* Makes the DAG whose edges are the bits of `edges`, with random costs and bytes; extras: also with
+ * workspaces, kept values and operators that may work in place. */
 static Dag dag_of(int n, uint32_t edges, bool extras)
 {
     Dag d = {.n = n};
@@ -180,8 +182,8 @@ static int64_t least_budget(const Dag *d, int64_t high)
     return high;
 }
 
-/* Thorough: with the bound of integer programming, and a search that tries to get below the
- * truth. */
+/* Checks the bound and the solver's result at a budget against brute force.  thorough: also the bound by
+ * integer programming, and with a first search that does not stop at the true optimum. */
 static void compare(const Dag *d, const RematInstance *inst, int64_t budget, bool thorough)
 {
     int64_t truth = brute_force(d, budget);
@@ -206,7 +208,8 @@ static void compare(const Dag *d, const RematInstance *inst, int64_t budget, boo
     remat_result_free(&r);
 }
 
-/* No schedule has a lower peak than the bound; where only the order and recomputations matter, one has it. */
+/* Checks that the bound on the least peak is at most the true one; exact: that it is the true one, as it is
+ * where only the order and recomputations matter. */
 static void compare_least(const RematInstance *inst, int64_t least, bool exact)
 {
     RematBound bound;
@@ -215,7 +218,7 @@ static void compare_least(const RematInstance *inst, int64_t least, bool exact)
     ck_assert(!exact || bound.min_budget == least);
 }
 
-/* At the least budget, below it, and between it and the peak. */
+/* Compares at the least budget and half-way from it to the peak; thorough: also the least budget's bound. */
 static void compare_dag(const Dag *d, bool thorough)
 {
     RematInstance inst = instance_of(d);
@@ -231,7 +234,7 @@ static void compare_dag(const Dag *d, bool thorough)
     remat_free(&inst);
 }
 
-/* Every stride-th DAG of n numbered nodes. */
+/* Compares every stride-th DAG of n numbered nodes. */
 static void compare_all(int n, uint32_t stride, bool extras)
 {
     uint32_t count = 1u << (n * (n - 1) / 2);
@@ -244,7 +247,7 @@ static void compare_all(int n, uint32_t stride, bool extras)
 
 /* ---- one DAG of each isomorphism class */
 
-/* The same edges with node i called name[i]; false when that is no topological numbering. */
+/* Writes the same edges, with node i called name[i], to *renamed; false: that is no topological numbering. */
 static bool rename_nodes(int n, uint32_t edges, const int *name, uint32_t *renamed)
 {
     *renamed = 0;
@@ -357,7 +360,7 @@ START_TEST(equals_brute_force_with_a_host_of_few_bytes)
 }
 END_TEST
 
-/* Where the link is short: valid, and not below the bound nor what an ample one would cost. */
+/* With a short link, schedules are valid and cost no less than their bound, nor than with an ample link. */
 START_TEST(fetches_stay_within_the_link)
 {
     random_state = 11;

@@ -1,5 +1,5 @@
-/* test_remat_state.c -- the solver's schedule state: runs moved aside, added, slid and taken back hold what
- * an evaluation from scratch says. */
+/* test_remat_state.c -- the solver's schedule state: after runs are moved aside, added, moved in their window
+ * and taken back, its cost and bytes are those of an evaluation from scratch. */
 #include "passes/remat/state.h"
 #include "tests.h"
 
@@ -40,7 +40,7 @@ typedef struct {
     Rng rng;
 } Fixture;
 
-/* The graph in input order, as a state. */
+/* Loads the graph's operators, in input order, into the state. */
 static void set_up(Fixture *f)
 {
     char err[REMAT_ERR];
@@ -89,12 +89,12 @@ START_TEST(room_is_made_where_none_is)
         }
         check_state(st);
     }
-    ck_assert_int_gt(st->nevents, 2 * f.p.nops); /* it did get crowded */
+    ck_assert_int_gt(st->nevents, 2 * f.p.nops); /* the state did get crowded */
     tear_down(&f);
 }
 END_TEST
 
-/* A free slot that the run at `from` may move to, -1 = none was met. */
+/* Returns a free slot that the run at `from` may move to; -1: none was found. */
 static int32_t slot_in_window(Fixture *f, int32_t from)
 {
     const State *st = &f->st;

@@ -1,4 +1,4 @@
-/* test_results.c -- ckc.h: outputs and gradients of a step, and who is told of every step. */
+/* test_results.c -- ckc.h: outputs and gradients of a step, and the function that is told of every step. */
 #include "tests.h"
 #include "command.h"
 #include "onnx_builder.h"
@@ -12,7 +12,7 @@
 typedef int Describe(const ckc_session *s, int k, ckc_tensor *t);
 typedef int Read(ckc_session *s, const char *name, void *to, size_t bytes, ckc_error *e);
 
-/* All of a kind are the arrays of the file, bit for bit; how many there are. */
+/* Checks that all results of a kind have the bits of the file's arrays; returns how many there are. */
 static int same_arrays(ckc_session *s, Describe *describe, Read *read, const char *file)
 {
     Diag d = {0};
@@ -39,7 +39,7 @@ static int same_arrays(ckc_session *s, Describe *describe, Read *read, const cha
 static const char *const ways[] = {"", "policy=recompute-all", "accumulate=2 clip-norm=0.1", "precision=fp16",
                                    "optimizer=none"};
 
-/* What --grads writes. */
+/* The outputs and gradients that a session returns are those that --grads writes, whatever the options. */
 START_TEST(results_of_the_command)
 {
     ckc_accepts(format(TRAIN "--steps 3 --data d.npz --grads g.npz %s", command_line(ways[_i])));
@@ -51,7 +51,7 @@ START_TEST(results_of_the_command)
 }
 END_TEST
 
-/* A step as SGD makes it is the gradient. */
+/* A step of SGD moves weights by the gradient that is read, times the learning rate. */
 START_TEST(gradients_move_weights)
 {
     float before[10], gradient[10], after[10];
@@ -67,7 +67,7 @@ START_TEST(gradients_move_weights)
 }
 END_TEST
 
-/* Outputs that are a weight, or a view of it, are as the step read them, under their own names. */
+/* Outputs that are a weight, or a view of it, have values from before the update and their own names. */
 START_TEST(outputs_before_the_update)
 {
     static const char *const name[] = {"same", "flat"};
@@ -100,7 +100,7 @@ START_TEST(outputs_before_the_update)
 }
 END_TEST
 
-/* A loss that is a view of a weight, or the weight, is the one before the update. */
+/* A loss that is a weight, or a view of it, has the value from before the update. */
 START_TEST(loss_before_the_update)
 {
     float w = 5, x1 = 1;
@@ -135,7 +135,8 @@ static Tensor array_of(DataFile *f, const char *name)
     return t;
 }
 
-/* --grads: an output that is a weight beside that weight's gradient; of two numbers the other one's name. */
+/* --grads writes an output that is the weight w as output/w, beside w's gradient as w; of two outputs that
+ * are numbers, it writes the loss as `loss` and the other under its own name. */
 START_TEST(names_of_results)
 {
     float w[4] = {1, 2, 3, 4}, ones[6] = {1, 1, 1, 1, 1, 1};
@@ -171,7 +172,8 @@ START_TEST(names_of_results)
 }
 END_TEST
 
-/* A network that was trained predicts, planned and of a schedule. */
+/* A trained network predicts: a plan without loss and its written schedule give the same outputs, bit for
+ * bit, and `ckc eval` computes them from the saved model. */
 START_TEST(predictions)
 {
     ckc_error e;
@@ -207,7 +209,7 @@ START_TEST(predictions)
 }
 END_TEST
 
-/* A number that a float cannot hold, around integers. */
+/* Integers are padded with a number that a float cannot hold, exactly. */
 START_TEST(padding_of_integers)
 {
     enum { INT32 = 6, INT64 = 7 };
@@ -272,7 +274,7 @@ END_TEST
 /* ---- who is told -------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t last, end; /* the step at which it is enough */
+    int64_t last, end; /* the step told of last; the step at which the run is to end */
     double loss[5];
 } Told;
 
@@ -288,7 +290,8 @@ static int tell(void *user, int64_t step, double loss, double seconds)
     return step == t->end;
 }
 
-/* A run that is ended goes on as if it had not been. */
+/* The function is told of every step, in the caller's own floating-point mode, threads and locale, and may
+ * end the run; a further call goes on with the bits of a run that was not ended. */
 START_TEST(steps_are_told)
 {
     double loss[5];

@@ -1,5 +1,6 @@
-/* test_resume.c -- checkpoints: a run that goes on has the bits of one that was never interrupted, whatever
- * interrupted it; what is damaged, of another run or in use is refused in a line. */
+/* test_resume.c -- checkpoints: a resumed run has the bits of one that was never interrupted, whatever
+ * interrupted it; a damaged checkpoint gives way to an earlier one, those of another run or in use are
+ * refused in a line. */
 #include "tests.h"
 #include "command.h"
 #include "runtime/data.h"
@@ -35,7 +36,8 @@ START_TEST(goes_on_with_the_same_bits)
 }
 END_TEST
 
-/* Of the model, at another budget, and of the schedule. */
+/* A run is resumed with the same bits in another plan: from one at a budget to its written schedule, to a
+ * plan without a budget. */
 START_TEST(goes_on_in_another_plan)
 {
     ckc_accepts(MLP "--steps 6 --save a.safetensors --json");
@@ -61,7 +63,8 @@ START_TEST(nothing_is_measured_without_a_step)
 }
 END_TEST
 
-/* Rows of a file and running statistics. */
+/* A resumed run continues in the data, with the same running statistics; with other data, or rows in another
+ * order, it is refused. */
 START_TEST(goes_on_in_the_data)
 {
     float x[11][16];
@@ -84,7 +87,8 @@ START_TEST(goes_on_in_the_data)
 }
 END_TEST
 
-/* As with a run that ends between the checkpoint of a step and the step's validation. */
+/* If a run has ended between the checkpoint of its last step and the step's validation, resuming it makes the
+ * validation up, and however often it is resumed the metrics have that once. */
 START_TEST(goes_on_with_the_validation)
 {
     const char *again = MLP "--steps 2 --resume --val v.npz --metrics m.jsonl --json " KEPT;
@@ -132,7 +136,7 @@ START_TEST(a_signal_leaves_a_checkpoint)
 }
 END_TEST
 
-/* Every step once, in their order. */
+/* Checks that the metrics have one line for each of so many steps, in order. */
 static void check_metrics(const char *path, int64_t steps)
 {
     char *line = NULL;
@@ -151,7 +155,8 @@ static void check_metrics(const char *path, int64_t steps)
     fclose(f);
 }
 
-/* SIGKILL at any moment; tests/kills.sh has more of them. */
+/* A run that is killed at several moments and resumed ends with the weights and metrics of an undisturbed
+ * one; tests/kills.sh tries more moments. */
 START_TEST(killed)
 {
     enum { KILLS = 4 };
@@ -171,7 +176,7 @@ START_TEST(killed)
 }
 END_TEST
 
-/* The folder is locked as long as a run lives. */
+/* A folder of checkpoints is locked as long as its run lives. */
 START_TEST(two_runs)
 {
     pid_t pid = ckc_start("", MLP "--steps 100000000 --every 5 " KEPT);
@@ -214,7 +219,8 @@ START_TEST(other_runs)
 }
 END_TEST
 
-/* Those that train come from the checkpoint, the others from where they came before. */
+/* A resumed run reads weights that train from the checkpoint, and frozen ones from where they came before; it
+ * is refused if these have changed. */
 START_TEST(other_frozen_weights)
 {
     ckc_accepts(MLP "--steps 2 --save w.safetensors");
@@ -234,7 +240,7 @@ START_TEST(damaged)
     ckc_prints(MODEL "--bind batch=4 --threads 1 -o p --steps 4 --resume --save b.safetensors " KEPT,
                "step-4.safetensors is damaged: the run goes on from step 2");
     same_weights();
-    ckc_accepts(MLP "--steps 4 --resume --save b.safetensors " KEPT); /* which replaced it */
+    ckc_accepts(MLP "--steps 4 --resume --save b.safetensors " KEPT); /* the damaged one was replaced */
     same_weights();
     ck_assert_int_eq(shell("printf @ | dd of=c/step-4.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null"),
                      0);
@@ -247,7 +253,7 @@ START_TEST(damaged)
 }
 END_TEST
 
-/* A damaged checkpoint is not one of the two that are kept. */
+/* A damaged checkpoint does not count as one of the two that are kept. */
 START_TEST(damaged_are_not_kept)
 {
     ckc_accepts(MLP "--steps 8 --save a.safetensors");

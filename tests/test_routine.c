@@ -1,4 +1,4 @@
-/* test_routine.c -- which routine an operation has, and how much memory it may take. */
+/* test_routine.c -- which routine choose_routine() picks for an operation, and how much workspace it has. */
 #include "lib_cases.h"
 #include "op_samples_int.h"
 #include "tests.h"
@@ -17,7 +17,7 @@ static int64_t scratch_bytes(DnnlDesc *d, int64_t images)
     return bytes;
 }
 
-/* Scratch of the rule is that of so many images, where there are routines both ways. */
+/* A convolution that reorders images by the rule has the workspace of one that reorders this many. */
 START_TEST(test_rule)
 {
     if (!use_isa(1))
@@ -26,10 +26,10 @@ START_TEST(test_rule)
         LibCase c;
         int64_t images;
     } t[] = {
-        {{.a = {8, 32, 256, 256}, .b = {32, 32, 3, 3}}, 1},  /* an image is a piece */
+        {{.a = {8, 32, 256, 256}, .b = {32, 32, 3, 3}}, 1},  /* large images: one at a time */
         {{.a = {32, 64, 56, 56}, .b = {64, 64, 3, 3}}, 4},   /* not 3: they would not divide 32 */
-        {{.a = {31, 64, 56, 56}, .b = {64, 64, 3, 3}}, 4},   /* one image twice */
-        {{.a = {7, 64, 56, 56}, .b = {64, 64, 3, 3}}, 7},    /* one of seven twice is too much */
+        {{.a = {31, 64, 56, 56}, .b = {64, 64, 3, 3}}, 4},   /* one image is made twice */
+        {{.a = {7, 64, 56, 56}, .b = {64, 64, 3, 3}}, 7},    /* making one of seven twice is too much */
         {{.a = {32, 512, 7, 7}, .b = {512, 512, 3, 3}}, 32}, /* large weights */
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++)
@@ -44,7 +44,7 @@ START_TEST(test_rule)
 }
 END_TEST
 
-/* The choice for a case; op: as lib_case_conv() has it. */
+/* Returns the choice of choose_routine() for a case; op: as for lib_case_conv(). */
 static DnnlChoice chosen(const LibCase *of, LibOp op)
 {
     LibCase c = *of;
@@ -61,7 +61,8 @@ static DnnlChoice chosen(const LibCase *of, LibOp op)
     return desc.choice;
 }
 
-/* Of products: the library's, unless rows of the second factor are whole pages apart, but no power of two. */
+/* Products are the library's, unless rows of the second factor are whole pages apart, but no power of two,
+ * and the result has rows enough for packing it. */
 START_TEST(products_that_are_ours)
 {
     static const LibCase c[] = {{.dt = DT_F32, .a = {32, 64}, .b = {64, 768}},
@@ -79,7 +80,8 @@ START_TEST(products_that_are_ours)
 }
 END_TEST
 
-/* Without AVX-512: depthwise ones, and all of 16 bits, which the library reorders one element at a time. */
+/* Without AVX-512, depthwise convolutions are ours, and all of 16 bits, which the library would reorder one
+ * element at a time. */
 START_TEST(convolutions_that_are_ours)
 {
     static const struct {
@@ -98,7 +100,7 @@ START_TEST(convolutions_that_are_ours)
 }
 END_TEST
 
-/* With AMX, gradients of weights in bf16, but for few channels and windows that jump. */
+/* With AMX, gradients of weights in bf16 are ours, except with few channels or with strides. */
 START_TEST(gradients_that_are_ours)
 {
     static const struct {
@@ -118,7 +120,7 @@ START_TEST(gradients_that_are_ours)
 }
 END_TEST
 
-/* Of 16-bit factors the library makes them, too. */
+/* The library has a routine for gradients of weights in f32 of 16-bit factors. */
 START_TEST(weight_gradients_in_f32)
 {
     static const LibCase c = {.dt = DT_BF16,
@@ -157,7 +159,7 @@ START_TEST(test_unsupported)
 }
 END_TEST
 
-/* Schedules have it as text. */
+/* A choice is read back from its text, as schedules have it; other texts are refused. */
 START_TEST(choices_are_text)
 {
     for (int choice = 0; choice < ONEDNN_CHOICES; choice++)

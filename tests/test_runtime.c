@@ -1,5 +1,5 @@
-/* test_runtime.c -- plans executed against the reference evaluator, data feeding, training,
- * costs. */
+/* test_runtime.c -- executed plans give what the reference evaluator gives; bad plans and data are refused;
+ * costs of kernels are measured, kept and learned. */
 #include "tests.h"
 #include "command.h"
 #include "passes/passes.h"
@@ -158,7 +158,7 @@ START_TEST(executor_matches_reference)
 }
 END_TEST
 
-/* State that is updated in place, and state whose old bytes are needed until the end. */
+/* Values are updated in place, or at the end of the step if their old bytes are read until then. */
 START_TEST(updates)
 {
     Fixture f;
@@ -195,7 +195,7 @@ START_TEST(updates)
 }
 END_TEST
 
-/* A plan whose memory is given away too early shows in check mode. */
+/* Check mode fills memory with NaN once its value is dead, so that a plan that frees it too early shows. */
 START_TEST(check_mode_poisons)
 {
     Fixture f;
@@ -244,7 +244,7 @@ START_TEST(denormals_are_zero)
 }
 END_TEST
 
-/* A routine that there is not: the kernel does not run instead. */
+/* Checks that a plan whose step 0 names an absent routine is refused, rather than run by the kernel. */
 static void refuses_choice(Plan *p, const char *choice, const char *says)
 {
     Diag d = {0};
@@ -278,7 +278,8 @@ START_TEST(bad_plans)
 }
 END_TEST
 
-/* What is recomputed has the bits that it had: another routine would add in another order. */
+/* A plan that recomputes a step by another routine, which would add in another order, is refused:
+ * recomputation must give the same bits. */
 START_TEST(recomputed_by_the_same_routine)
 {
     Fixture f;
@@ -383,7 +384,7 @@ START_TEST(batches_wrap)
 }
 END_TEST
 
-/* A leading dimension of 1 is one batch, which every step takes. */
+/* Data with a leading dimension of 1 is one batch, which every step takes. */
 START_TEST(one_batch)
 {
     Fixture f;
@@ -534,8 +535,8 @@ static const char *const work = "graph {\n"
                                 "  output %s\n"
                                 "}\n";
 
-/* Costs of text's kernels from the folder's profile, as pass_cost finds them; then the profile
- * learns that every one took `taken` seconds, if that is not 0. */
+/* Returns the costs that pass_cost finds for a graph's kernels, with the profile in the folder "cache" and
+ * `limit` as ProfileOptions.time_limit.  Then the profile learns that each took `taken` seconds, if not 0. */
 static StepCost *learned_costs(Fixture *f, double limit, const char *text, double taken)
 {
     *f = (Fixture){0};
@@ -581,7 +582,7 @@ START_TEST(costs_are_kept)
 }
 END_TEST
 
-/* However large the caches are, small kernels need little memory to be measured in. */
+/* Small kernels are measured in little memory, however large the caches are. */
 START_TEST(small_kernels_are_measured_in_little)
 {
     ck_assert_int_eq(pool_bytes(0), 0);
@@ -590,7 +591,7 @@ START_TEST(small_kernels_are_measured_in_little)
 }
 END_TEST
 
-/* What a run took replaces what was measured alone, in this profile and in its file. */
+/* The times that kernels took in a run replace those that were measured alone, in the profile's file. */
 START_TEST(costs_are_learned)
 {
     Fixture a, b;
@@ -603,7 +604,7 @@ START_TEST(costs_are_learned)
 }
 END_TEST
 
-/* A kernel that works on more takes longer, whether it is measured or not. */
+/* A kernel that works on more rows costs more, whether it is measured or estimated. */
 START_TEST(costs_grow)
 {
     static const char *const text = "graph {\n  input %%x: f32[%d,1024]\n"
@@ -624,7 +625,7 @@ START_TEST(costs_grow)
 }
 END_TEST
 
-/* A child computes for a while: that counts as others' time, and there is not more than all. */
+/* The time that a child computes counts as others' time, which is a fraction of that of all processors. */
 START_TEST(others_are_seen)
 {
     ProcessorTime start = processor_time();

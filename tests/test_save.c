@@ -67,7 +67,8 @@ static void put_info(Message *graph, unsigned field, const char *name, int64_t d
     put_bytes(graph, field, info.b, info.n);
 }
 
-/* Initializer of one dimension: float_data or raw, or external at an offset of w.bin. */
+/* Adds an initializer of one dimension: as float_data if elem is 1, else as raw_data; or, if offset is given,
+ * as external data at that offset of w.bin. */
 static void put_tensor(Message *graph, const char *name, int64_t dim, int elem, const void *raw,
                        size_t size, const char *offset)
 {
@@ -91,7 +92,8 @@ static void put_tensor(Message *graph, const char *name, int64_t dim, int elem, 
     put_bytes(graph, 5, t.b, t.n);
 }
 
-/* y = (x + a + b + c + d): a f32 and b f16 are initializers, c an input, d a ConstantOfShape. */
+/* Writes a model whose initializers are a (f32) and b (f16), in w.bin if external; x and c are inputs, d is a
+ * ConstantOfShape, the output is x + a. */
 static void write_model(const char *path, int ir_version, bool external)
 {
     static const float a[2] = {1, 2};
@@ -262,7 +264,8 @@ END_TEST
 static int renames_left;
 static int fail_rename(const char *call) { return strcmp(call, "rename") || renames_left-- ? 0 : ENOSPC; }
 
-/* A model and its external data change together, though they are two files. */
+/* A model and its external data change together, though they are two files: if saving fails between them, the
+ * model saved before is still whole. */
 START_TEST(external_changes_with_the_model)
 {
     Diag d = {0};
@@ -300,8 +303,8 @@ static void save_as(const char *path)
     onnx_close(m);
 }
 
-/* A renamed model has its data under the name that the saved one's would have; so has a copy of a model that
- * is replaced. */
+/* Saving leaves the external data of the model it reads alone, even if it has the name that the saved model's
+ * data would have, as after the model was renamed or copied. */
 START_TEST(external_data_of_the_model_stays)
 {
     Diag d = {0};
@@ -325,7 +328,7 @@ START_TEST(external_data_of_the_model_stays)
 }
 END_TEST
 
-/* Tensors with external data in a node, in the body of an If, and in a function. */
+/* External data of tensors in a node, in the body of an If and in a function is saved with the model. */
 START_TEST(external_tensors_of_nodes)
 {
     Diag d = {0};
@@ -369,7 +372,8 @@ START_TEST(external_tensors_of_nodes)
 }
 END_TEST
 
-/* A body of If and a function, each with a dropout that trains, and with fields of the future. */
+/* Writes a model with the body of an If and two functions, each with a Dropout in training mode, and with
+ * fields of the future. */
 static void write_bodies(const char *path)
 {
     Message drop = {.n = 0}, body = {.n = 0}, branch = {.n = 0}, test = {.n = 0},
@@ -413,7 +417,7 @@ static OnnxModel *saved_again(OnnxModel **in, bool inference)
     return m;
 }
 
-/* _i: is the inference form asked for? */
+/* Bodies and functions are saved whole; in the inference form (_i = 1) Dropouts lose their training_mode. */
 START_TEST(bodies_and_functions)
 {
     write_bodies("in.onnx");
@@ -431,7 +435,7 @@ START_TEST(bodies_and_functions)
 }
 END_TEST
 
-/* Whether it trains may be an attribute of the call of its function. */
+/* A BatchNormalization gets its inference form even if the call of its function decides whether it trains. */
 START_TEST(batch_norm_of_a_function)
 {
     Message mode = {.n = 0}, norm = {.n = 0}, graph = {.n = 0}, function = {.n = 0}, opset = {.n = 0},

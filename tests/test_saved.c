@@ -1,5 +1,5 @@
-/* test_saved.c -- what a step saves from the forward pass for backward, by operator and by
- * transformer layer: no mask, no index of a maximum, nothing twice. */
+/* test_saved.c -- what a step saves from the forward pass for the backward pass, by operator and by
+ * transformer layer: no mask, nothing twice, and of a maximum only its place in the window. */
 #include "tests.h"
 #include "step.h"
 #include <stdlib.h>
@@ -10,7 +10,8 @@ typedef struct {
     char names[400]; /* in schedule order */
 } Saved;
 
-/* Tensors with memory that are made up to the loss and read behind it. */
+/* Finds what a plan saves: tensors with memory, except scalars, that are made up to the step of the loss and
+ * read after it. */
 static void find_saved(const TestStep *s, Saved *k)
 {
     Arena a = {0};
@@ -39,7 +40,7 @@ static void find_saved(const TestStep *s, Saved *k)
     arena_free(&a);
 }
 
-/* Plan a graph's training step, with passes left out. */
+/* Plans the training step of a graph, without the passes named. */
 static void plan_graph(TestStep *s, const char *text, const char *without)
 {
     step_init(s);
@@ -51,7 +52,8 @@ static void plan_graph(TestStep *s, const char *text, const char *without)
     ck_assert_msg(ok, "%s: %s", text, s->diag.msg);
 }
 
-/* x -> %h, the operator's text from %h to %r, then a product and a sum of squares. */
+/* The text of an operator that reads %h, a product, and makes %r, which a product and a sum of squares read;
+ * and the names of what the step saves. */
 static const struct {
     const char *op, *saved;
 } operators[] = {
@@ -158,7 +160,7 @@ static void print_layer(FILE *f, const Layer *y, int i)
     fprintf(f, "  %%x%d: bf16[%d,%d,%d] = add %%m%d, %%zd%d\n", i + 1, b, s, h, i, i);
 }
 
-/* Bytes that a stack of n layers saves. */
+/* Returns the bytes that a stack of n layers saves. */
 static int64_t stack_saves(const Layer *y, int n, const char *without)
 {
     char *text = NULL;

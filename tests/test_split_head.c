@@ -1,4 +1,4 @@
-/* test_split_head.c -- logits in blocks of rows: the same training as with whole ones, in less memory. */
+/* test_split_head.c -- logits in blocks of rows: the same training as with whole logits, in less memory. */
 #include "tests.h"
 #include "step.h"
 
@@ -21,7 +21,7 @@ static void compile(TestStep *s, bool f64, bool frozen, int64_t rows, int64_t bu
                   s->diag.msg);
 }
 
-/* What is split of the cross-entropy's group. */
+/* Returns how many nodes of the cross-entropy's group are split. */
 static int count_split(const Graph *g)
 {
     uint32_t group = 0;
@@ -36,7 +36,8 @@ static int count_split(const Graph *g)
     return n;
 }
 
-/* In f32 and f64, and with the head's weights frozen, as when adapters train. */
+/* Blocks give the losses that whole logits give, in no more memory: in f32, in f64, and with the head's
+ * weights frozen, as when adapters train. */
 START_TEST(same_training)
 {
     double want[STEPS], got[STEPS];
@@ -56,8 +57,8 @@ START_TEST(same_training)
 }
 END_TEST
 
-/* A head with a bias, whose logits a cap holds: the product, those of three gradients, and no logits beside a
- * block's. */
+/* A bias, and a cap on the logits, may stand between the head's product and the cross-entropy: four nodes are
+ * split, the product and those of three gradients, and the losses are those of whole logits. */
 START_TEST(what_stands_between)
 {
     static const char text[] =
