@@ -1,5 +1,5 @@
-/* test_narrow.c -- frozen weights that are held in 16 bits: the bits of a cast in every step, less memory,
- * and the file's own values where they are saved. */
+/* test_narrow.c -- frozen weights that pass narrow holds in 16 bits: results have the bits that a cast in
+ * every step gives, the weights take less memory, and the values saved are the file's own. */
 #include "tests.h"
 #include "command.h"
 #include "on_cuda.h"
@@ -16,7 +16,8 @@ static void trains_last(int half, const char *args)
                        "--train '8.*' --precision %s %s", precision_name[halves[half]], args));
 }
 
-/* By the plan, its schedule, a run that goes on from where casts were made in every step, and validation. */
+/* With frozen weights held in 16 bits, `ckc train`, `ckc run`, a run resumed from a checkpoint that was
+ * written with --disable narrow, and validation give the same bits as with a cast in every step. */
 START_TEST(frozen_in_half)
 {
     make_data();
@@ -39,7 +40,7 @@ START_TEST(frozen_in_half)
 }
 END_TEST
 
-/* Are the elements those of all[], rounded, and is w without memory? */
+/* Checks that what is held for parameter w is all[] rounded to 16 bits, and that w itself has no memory. */
 static void is_held(TestStep *s, const float *all)
 {
     Val w = graph_find(&s->g, "w"), held = graph_loaded(&s->g, w);
@@ -54,7 +55,8 @@ static void is_held(TestStep *s, const float *all)
     }
 }
 
-/* Drawn as what the product reads, and rounded; so are others that are given. */
+/* A frozen weight without a value is drawn in single precision, as without pass narrow, and then rounded to
+ * 16 bits; so are values that replace it, and reading w itself returns these unrounded. */
 static void check_drawn(int half, const DeviceOps *device)
 {
     static const char text[] = "graph {\n"

@@ -1,5 +1,5 @@
-/* test_nodes.c -- nodes of a model that no importer can take, and numbers of theirs that are out of range:
- * each is refused by name, with the reason; integers that are out of their type's. */
+/* test_nodes.c -- import of single nodes.  A node that cannot be imported, or has a number out of range, is
+ * refused by name, with the reason; others compute what the standard says, also at the limits of types. */
 #include "tests.h"
 
 #include <math.h>
@@ -12,7 +12,8 @@
 enum { INT64 = 7 };
 #define LARGEST "9223372036854775807" /* INT64_MAX */
 
-/* y = op(in): one node; operands and results are added by the caller. */
+/* Starts a model with output y and the node y = op(in), which is returned.  The caller adds the operands, and
+ * further results. */
 static Onnx__NodeProto *start_op(Builder *b, Arena *a, int opset, const char *op, const char *in)
 {
     start(b, opset);
@@ -27,7 +28,7 @@ static void add_ints(Builder *b, Onnx__NodeProto *n, const char *name, size_t co
     a->ints = (int64_t *)(uintptr_t)v;
 }
 
-/* An initializer; rank 0 if there is one number of rank 0. */
+/* Adds an initializer of 64-bit integers: a vector of `count`, or a scalar if rank is 0.  v stays in use. */
 static void add_numbers(Builder *b, const char *name, int rank, size_t count, const int64_t *v)
 {
     Onnx__TensorProto *t = add_tensor(b, name, rank, (int64_t[]){(int64_t)count}, NULL);
@@ -45,7 +46,7 @@ static void refused(Builder *b, Arena *a, const char *part)
     release(&r);
 }
 
-/* The integers that value y has when the model is imported. */
+/* Checks that the import computes the first output: a constant of these `count` integers. */
 static void computed(Builder *b, Arena *a, int count, const int64_t *want)
 {
     Imported r = import_file(save(b, a, "nodes.onnx"));
@@ -64,7 +65,7 @@ static void add_text(Builder *b, Onnx__NodeProto *n, const char *name, const cha
     a->s = (ProtobufCBinaryData){strlen(text), (uint8_t *)(uintptr_t)text};
 }
 
-/* The floats that result k has for this x. */
+/* Checks that output k has these `count` floats, which may be NaN, if input x has this type and data. */
 static void computed_of(Builder *b, Arena *a, Type x, const float *data, int k, int count, const double *want)
 {
     OnnxFeed feed = {"x", {x, (void *)(uintptr_t)data}};
@@ -104,7 +105,8 @@ START_TEST(nodes_have_results)
 }
 END_TEST
 
-/* Without a single iteration a stacked result is as its declaration says. */
+/* Starts a model whose Loop runs no iteration, so that its stacked result has the element type and the
+ * dimensions that the body declares for z: these. */
 static void start_empty_loop(Builder *b, Arena *a, Builder *body, int type, const char *dims)
 {
     static const int64_t none[] = {0};
@@ -143,8 +145,9 @@ END_TEST
 
 /* ---- attributes --------------------------------------------------------- */
 
-/* One node: its operands are x, w, o, floats of these dimensions (w of MaxUnpool: indices), s and t: [3 3]
- * and [2 2].  attr has n numbers, or one; `one` is another attribute, of value 1. */
+/* A node that is refused.  in: its operands, of x, w and o, which are floats of these dimensions (one digit
+ * each; w of MaxUnpool: integers), and of the constants s = [3 3] and t = [2 2].  Attribute attr is a list of
+ * the n numbers v, a single number if n is 1, absent if n is 0; attribute `one` is 1, or absent if NULL. */
 typedef struct {
     int opset;
     const char *op, *in, *x, *w, *o, *one, *attr;
@@ -285,7 +288,7 @@ static void add_unsigned(Builder *b, const char *name, int rank, size_t count, c
     t->n_uint64_data = count;
 }
 
-/* Those of a narrow type in that type, powers of others exactly. */
+/* Unsigned 32-bit integers wrap around at 32 bits; powers of 64-bit integers are exact modulo 2^64. */
 START_TEST(integers_wrap_around)
 {
     static const int64_t x[] = {UINT32_MAX, 65536, 3}, i[] = {0, 0, 0};
@@ -323,7 +326,8 @@ START_TEST(integers_wrap_around)
 }
 END_TEST
 
-/* What has a type of its own is not of the first operand's: -1 is -1. */
+/* Results of OneHot and EyeLike, whose type another operand or an attribute decides, do not wrap around as
+ * the first operand's unsigned type does: -1 stays -1. */
 START_TEST(types_of_their_own)
 {
     static const int64_t x[] = {1}, ends[] = {0, 1}, depth[] = {2}, shape[] = {1, 1};
@@ -345,7 +349,8 @@ START_TEST(types_of_their_own)
 }
 END_TEST
 
-/* What is made of elements of a narrow type holds such elements. */
+/* Results that are filled with, split from, joined from or scanned from unsigned 32-bit elements have that
+ * type as well: they wrap around at 32 bits. */
 START_TEST(narrow_types_of_results)
 {
     static const int64_t x[] = {0x80000001, 0x40000001}, two[] = {2}, zero[] = {0};
@@ -388,7 +393,8 @@ START_TEST(narrow_types_of_results)
 }
 END_TEST
 
-/* A vector in blocks, a number with a scale that is a vector, and a type that is not the scale's. */
+/* QuantizeLinear takes a vector in blocks, and a scalar with a vector of one scale; DequantizeLinear gives
+ * the type output_dtype, even if it is not the scale's. */
 START_TEST(scales_of_quantization)
 {
     static float x[] = {1, 2, 3, 4}, s[] = {0.5f, 0.25f};
@@ -417,7 +423,7 @@ START_TEST(scales_of_quantization)
 }
 END_TEST
 
-/* All of them are as in the standard's text: Min(max, Max(x, min)). */
+/* Clip with infinite or NaN bounds computes what the standard's text says: Min(max, Max(x, min)). */
 START_TEST(bounds_that_are_not_finite)
 {
     static const float x[] = {-2, 2};
@@ -443,7 +449,7 @@ START_TEST(bounds_that_are_not_finite)
 }
 END_TEST
 
-/* The last state is the first one, and nothing is stacked. */
+/* A recurrence over a sequence of length 0 returns its initial state and an empty stacked result. */
 START_TEST(recurrence_over_no_time)
 {
     static float w[4 * 2] = {1}, r[4] = {1}, h[] = {3};
@@ -467,8 +473,8 @@ START_TEST(recurrence_over_no_time)
 }
 END_TEST
 
-/* 3 over 0.6 is 5, as onnxruntime and PyTorch have it: both are in single precision.  A scale may leave
- * nothing. */
+/* Resize divides positions by a scale in single precision, as onnxruntime and PyTorch do, so that 3 / 0.6f is
+ * 5.  A scale may leave an empty dimension. */
 START_TEST(scales_of_an_image)
 {
     static const float x[10] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -505,7 +511,7 @@ START_TEST(attention_with_rotary_embedding)
 }
 END_TEST
 
-/* It has no scale that the others could have as well. */
+/* Resize with sizes and a kept aspect ratio refuses an image with an empty dimension, which has no scale. */
 START_TEST(extents_of_an_empty_image)
 {
     static const int64_t sizes[] = {0, 1, 3, 3};
@@ -520,7 +526,8 @@ START_TEST(extents_of_an_empty_image)
 }
 END_TEST
 
-/* A part that is larger than all there is, and two that are so together. */
+/* SplitToSequence with a part size above the number of elements makes one part; part sizes that together are
+ * more than the elements are refused. */
 START_TEST(parts_of_a_sequence)
 {
     static const int64_t one[] = {INT64_MAX}, two[] = {1, INT64_MAX};

@@ -1,5 +1,6 @@
-/* test_onednn.c -- every choice of the library against plain loops in double precision, and the
- * same bits on every run. */
+/* test_onednn.c -- every choice of algorithm for products and convolutions agrees with plain loops in double
+ * precision and gives the same bits on every run; parts, blocks, and choices that a plan may exchange for
+ * each other do not change them. */
 #include "lib_cases.h"
 #include "lib_reference.h"
 #include "op_samples_int.h"
@@ -42,13 +43,13 @@ static const LibCase cases[] = {
     {CONV(DT_F32, 4), .a = {2, 3, 9, 8}, .b = {5, 3, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true},
     {CONV(DT_F32, 4), .a = {2, 16, 14, 14}, .b = {32, 16, 3, 3}, .pads = {1, 1, 1, 1}},
     {CONV(DT_F32, 4), .a = {3, 13, 31, 22}, .b = {29, 13, 3, 3}, .pads = {0, 2, 2, 0},
-     .bias = true}, /* tiles over all edges, more than a block; more rows than a group */
+     .bias = true}, /* Winograd: tiles cross all edges; more tiles than a block, more rows than a group */
     {CONV(DT_F32, 4), .a = {2, 4, 10, 11}, .b = {6, 2, 3, 2}, .group = 2, .strides = {2, 1},
      .pads = {0, 1, 2, 0}, .dilations = {1, 2}},
     {CONV(DT_F32, 4), .a = {2, 8, 10, 10}, .b = {8, 1, 3, 3}, .group = 8, .strides = {2, 2},
      .pads = {1, 1, 1, 1}},
     {CONV(DT_F32, 4), .a = {2, 4, 37, 21}, .b = {8, 1, 7, 5}, .group = 4, .pads = {3, 0, 2, 4},
-     .dilations = {2, 3}}, /* two channels of each, more than a band */
+     .dilations = {2, 3}}, /* two results per channel, more rows than a band */
     {CONV(DT_F32, 4), .a = {3, 5, 40, 38}, .b = {5, 1, 2, 3}, .group = 5, .strides = {1, 3},
      .pads = {0, 4, 0, 2}, .dilations = {1, 2}},
     {CONV(DT_F32, 3), .a = {3, 6, 50}, .b = {6, 1, 4}, .group = 6, .strides = {2}, .pads = {3, 1}},
@@ -58,19 +59,19 @@ static const LibCase cases[] = {
     {CONV(DT_BF16, 4), .a = {2, 16, 9, 9}, .b = {16, 16, 3, 3}, .pads = {1, 1, 1, 1}, .bias = true},
     {CONV(DT_BF16, 4), .out_dt = DT_F32, .a = {2, 16, 9, 14}, .b = {32, 16, 3, 3}, .pads = {1, 1, 1, 1}},
     {CONV(DT_BF16, 4), .out_dt = DT_F32, .a = {2, 16, 7, 8}, .b = {40, 16, 1, 1}},
-    /* images side by side, whose panels are of several */
+    /* images with so few positions that a panel has those of several images */
     {CONV(DT_F32, 4), .a = {5, 33, 7, 7}, .b = {30, 33, 3, 3}},
     {CONV(DT_BF16, 4), .a = {5, 70, 7, 7}, .b = {52, 70, 1, 1}},
     {CONV(DT_BF16, 4), .a = {3, 520, 5, 5}, .b = {20, 520, 1, 1}, .bias = true},
     {CONV(DT_BF16, 4), .a = {1, 2, 130, 330}, .b = {2, 1, 5, 3}, .group = 2, .strides = {2, 2},
-     .pads = {2, 1, 2, 1}, .bias = true}, /* planes in several bands, of what is read and of what is made */
+     .pads = {2, 1, 2, 1}, .bias = true}, /* planes read, and planes made, in several bands */
     {CONV(DT_F32, 4), .a = {2, 3, 5, 6}, .b = {3, 1, 2, 2}, .group = 3, .strides = {3, 4},
-     .pads = {3, 2, 3, 4}}, /* positions of no tap, and of none but zeros */
+     .pads = {3, 2, 3, 4}}, /* positions that no tap reads, results that read only padding */
     {CONV(DT_BF16, 3), .a = {3, 6, 50}, .b = {40, 6, 4}, .strides = {2}, .pads = {1, 1}},
     {CONV(DT_BF16, 3), .a = {4, 32, 10}, .b = {16, 32, 3}, .strides = {2}, .pads = {1, 0}},
-    {CONV(DT_F32, 4), .a = {2, 5, 9, 9}, .b = {6, 5, 2, 2}, .pads = {0, 0, 1, 1}}, /* nothing in front */
+    {CONV(DT_F32, 4), .a = {2, 5, 9, 9}, .b = {6, 5, 2, 2}, .pads = {0, 0, 1, 1}}, /* no padding in front */
     {CONV(DT_F32, 4), .a = {1, 3, 9, 9}, .b = {4, 3, 2, 2}, .strides = {4096, 1 << 22}}, /* many phases */
-    /* few rows of long lines */
+    /* few channels read or made: computed by lines of the image (few_rows.c) */
     {CONV(DT_F32, 4), .a = {2, 20, 9, 37}, .b = {3, 20, 3, 5}, .pads = {1, 2, 1, 0}, .bias = true},
     {CONV(DT_F32, 4), .a = {2, 17, 8, 50}, .b = {1, 17, 3, 3}, .pads = {0, 9, 2, 9}, .dilations = {1, 9}},
     {CONV(DT_F32, 4), .a = {2, 3, 13, 70}, .b = {20, 3, 3, 3}, .strides = {2, 2}, .pads = {1, 1, 1, 1}},
@@ -119,7 +120,7 @@ static void compare(const DnnlDesc *d, DnnlOp *op, const Tensor *t, const double
     free(b.data);
 }
 
-/* Returns how many there are. */
+/* Checks the results of all choices for d against want; returns how many choices have a routine. */
 static int check_choices(DnnlDesc *d, const Tensor *t, const double *want)
 {
     int made = 0;
@@ -136,7 +137,7 @@ static int check_choices(DnnlDesc *d, const Tensor *t, const double *want)
     return made;
 }
 
-/* Where element i of [N, C, s...] is in [N, s..., C]. */
+/* Returns the place in [N, s..., C] of element i of a tensor of type t, [N, C, s...]. */
 static int64_t place_last(const Type *t, int64_t i)
 {
     int64_t places = type_count(t) / (t->dim[0] * t->dim[1]), image = i / (t->dim[1] * places);
@@ -178,7 +179,8 @@ static int check_last(const DnnlDesc *d, const Tensor *t, const double *want)
     return made;
 }
 
-/* All choices of one operation; returns how many there are, of convolutions at least in either layout. */
+/* Checks all choices for one operation, of a convolution in both layouts of images.  Returns how many have a
+ * routine, of a convolution the smaller number of the two layouts. */
 static int check_desc(DnnlDesc *d)
 {
     Tensor t[3] = {{.data = NULL}};
@@ -218,7 +220,7 @@ START_TEST(test_against_loops)
 }
 END_TEST
 
-/* Tiles of bf16 (AMX), also of whole panels and of less. */
+/* Operations that tiles of bf16 (AMX) compute, with whole panels and with partial ones. */
 static const LibCase in_tiles[] = {
     {.op = LIB_MATMUL, .dt = DT_BF16, .ta = true, .ra = 2, .rb = 2, .a = {1030, 96}, .b = {1030, 128}},
     {.op = LIB_MATMUL,
@@ -230,8 +232,8 @@ static const LibCase in_tiles[] = {
      .a = {80, 1026},
      .b = {47, 1026}},
     {.op = LIB_MATMUL, .dt = DT_BF16, .ra = 2, .rb = 2, .a = {33, 31}, .b = {31, 32}},
-    /* gradients of weights: all in one block; images, rows of an image a block; windows of one to three taps
-     */
+    /* gradients of weights: the batch in one block, in blocks of images, in blocks of rows of an image; one
+     * to three adjacent taps in a product */
     {CONV(DT_BF16, 4), .a = {2, 40, 9, 7}, .b = {50, 40, 3, 3}, .pads = {1, 1, 1, 1}},
     {CONV(DT_BF16, 4), .out_dt = DT_F32, .a = {3, 16, 40, 49}, .b = {33, 16, 3, 3}, .pads = {0, 2, 2, 0}},
     {CONV(DT_BF16, 4), .a = {1, 17, 65, 70}, .b = {20, 17, 2, 5}, .pads = {1, 3, 0, 2}, .dilations = {3, 1}},
@@ -249,7 +251,8 @@ START_TEST(tiles_against_loops)
 }
 END_TEST
 
-/* Five images, two at a time: the fourth is made twice. */
+/* Convolutions of five images that reorder two at a time, so that the fourth is computed twice, agree with
+ * the loops. */
 START_TEST(test_pieces)
 {
     LibCase c = cases[_i % NCASES];
@@ -266,7 +269,7 @@ END_TEST
 
 /* ---- candidates with the same bits ---------------------------------------------------------------- */
 
-/* False: there is no such routine. */
+/* Runs d in so many parts on random operands; the caller frees out->data.  False: there is no routine. */
 static bool result_of(DnnlDesc *d, int64_t parts, Tensor *out)
 {
     Diag diag = {0};
@@ -286,7 +289,8 @@ static bool result_of(DnnlDesc *d, int64_t parts, Tensor *out)
     return true;
 }
 
-/* All powers of 2: how many parts there are with routines. */
+/* Checks that the result in 2, 4, 8... parts has the bits of the whole; returns for how many of these numbers
+ * of parts there are routines. */
 static int compare_parts(DnnlDesc *d)
 {
     Tensor whole, out;
@@ -317,7 +321,8 @@ static const LibCase shapes[] = {
 };
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
 
-/* A result made in parts of its channels, a few images at a time or all at once. */
+/* A convolution whose result is made in parts of its channels has the bits of the whole, whether it reorders
+ * two images at a time or as many as the rule says. */
 START_TEST(parts_have_the_same_bits)
 {
     LibCase c = shapes[_i % NSHAPES];
@@ -339,7 +344,8 @@ START_TEST(parts_have_the_same_bits)
 }
 END_TEST
 
-/* What a plan may take for another, of sums long enough for the library to cut. */
+/* The candidates that a plan may exchange for each other give the same bits, even if sums are so long that
+ * the library cuts them. */
 START_TEST(candidates_have_the_same_bits)
 {
     LibCase c = {CONV(DT_F32, 4), .a = {4, 512, 3, 3}, .b = {256, 512, 3, 3}, .pads = {1, 1, 1, 1}};
@@ -371,7 +377,7 @@ START_TEST(candidates_have_the_same_bits)
 }
 END_TEST
 
-/* The first rows of a gradient of weights are made as all of them are. */
+/* Checks that the first half of the rows of a gradient of weights, computed alone, has the bits of *whole. */
 static void check_rows(DnnlDesc *d, const Tensor *whole)
 {
     Tensor t[2], out;
@@ -390,7 +396,7 @@ static void check_rows(DnnlDesc *d, const Tensor *whole)
         free(t[i].data);
 }
 
-/* Our products: any blocks, any number of threads. */
+/* Checks that our own product gives the same bits with blocks of any size and with two or three threads. */
 static void check_blocks(const LibCase *c, LibOp op)
 {
     DnnlDesc d = {.of.op = op, .choice = ONEDNN_OWN};
@@ -429,14 +435,15 @@ START_TEST(blocks_of_tiles_have_the_same_bits)
 }
 END_TEST
 
-/* Has our own Winograd such a routine? */
+/* Has our own Winograd algorithm a routine for d with this processor's vectors? */
 static bool has_tiles(const DnnlDesc *d)
 {
     bool turned = d->of.op == LIB_CONV_BWD_WEIGHTS && d->of.conv.channels_last;
     return onednn_vector_bytes() == 64 || (onednn_vector_bytes() == 32 && !turned);
 }
 
-/* Any number of threads, and of images at a time. */
+/* Checks that Winograd's algorithm, if it has a routine, gives the same bits with one, two and three threads
+ * and numbers of images at a time. */
 static void check_tiles(DnnlDesc *d)
 {
     Tensor want, got;
@@ -456,7 +463,8 @@ static void check_tiles(DnnlDesc *d)
     free(want.data);
 }
 
-/* Fewer tiles than channels; more, in two blocks. */
+/* Winograd's bits depend neither on threads nor on images at a time, with fewer tiles than channels as with
+ * more tiles, which gradients of weights sum in two blocks. */
 START_TEST(tiles_have_the_same_bits)
 {
     LibCase c = shapes[0];
@@ -472,14 +480,15 @@ START_TEST(tiles_have_the_same_bits)
             if (op == LIB_CONV_BWD_WEIGHTS && c.a[0] == many)
                 check_desc(&d);
             last = on_last(d);
-            if (onednn_vector_bytes() < 64) /* otherwise the library's, which adds in other orders */
+            if (onednn_vector_bytes() < 64) /* otherwise it is the library's, which adds in other orders */
                 check_tiles(&d);
             check_tiles(&last);
         }
 }
 END_TEST
 
-/* Fewer tiles than channels, but more than their products have room for, or than are summed in registers. */
+/* Winograd's algorithm is right with fewer tiles than channels, but more tiles than are located, or summed in
+ * registers, at a time. */
 START_TEST(tiles_in_chunks)
 {
     LibCase c = {CONV(DT_F32, 4), .a = {1, 8, 41, 35}, .b = {120, 8, 3, 3}, .pads = {1, 1, 1, 1},

@@ -1,6 +1,6 @@
-/* test_onnx.c -- ONNX intake and import, one behaviour at a time: hostile files, external
- * data, binding, what cannot be imported, functions.  Models are packed here; whole ones are
- * test_onnx_models.c, what trains in them is test_trains.c. */
+/* test_onnx.c -- reading and importing ONNX models, one behaviour at a time: hostile files, external data,
+ * binding, what cannot be imported, functions.  The models are built here; test_onnx_models.c has whole
+ * models, test_trains.c tests which tensors train. */
 #include "tests.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@ START_TEST(malformed_files_are_refused)
 }
 END_TEST
 
-/* Two megabytes of empty nodes unpack to a hundred times as much: the cap holds. */
+/* A file of two megabytes of empty nodes, which would unpack to a hundred times as much, is refused. */
 START_TEST(memory_is_capped)
 {
     Arena a = {0};
@@ -65,7 +65,7 @@ START_TEST(memory_is_capped)
 }
 END_TEST
 
-/* Every prefix of a model is refused or imports; nothing crashes. */
+/* Prefixes of a model are refused, and none crashes: every seventh of less than 2000 bytes. */
 START_TEST(prefixes_do_not_crash)
 {
     Arena a = {0};
@@ -117,7 +117,8 @@ START_TEST(external_data_is_mapped)
 }
 END_TEST
 
-/* A cache of downloads: names are links into a folder of blobs. */
+/* A model and its data may be links into one folder, as in a cache of downloads.  A link to data outside that
+ * folder is refused unless the caller allows the folder it lies in. */
 START_TEST(external_data_through_links)
 {
     Arena a = {0};
@@ -202,7 +203,7 @@ START_TEST(unbound_symbols_are_listed_together)
 }
 END_TEST
 
-/* A branch may have its weights in Constant nodes, as the main graph may. */
+/* A weight in a Constant node of a branch trains, as one of the main graph does. */
 START_TEST(weights_in_a_branch_train)
 {
     Arena a = {0};
@@ -228,7 +229,8 @@ START_TEST(weights_in_a_branch_train)
 }
 END_TEST
 
-/* y = x, repeated as often as an input says. */
+/* An integer input that a shape depends on (y is x, repeated `times` times) needs a value by --bind, which
+ * may be 0 and must be the one in the data. */
 START_TEST(integers_bind)
 {
     Arena a = {0};
@@ -275,7 +277,7 @@ START_TEST(symbols_and_places_bind)
     ck_assert(!build_graph(&r, &(OnnxOptions){.bind = bind, .nbind = 2}));
     ck_assert_ptr_nonnull(strstr(r.d.msg, "=0: a dimension has a size from 1 on"));
     release(&r);
-    OnnxBind batch[] = {{"batch", 5}, {"S", 7}}; /* no dimension is called so */
+    OnnxBind batch[] = {{"batch", 5}, {"S", 7}}; /* no symbol is "batch": the first dimension is */
     r = symbolic_model(&b, &a);
     ck_assert_msg(build_graph(&r, &(OnnxOptions){.bind = batch, .nbind = 2}), "%s", r.d.msg);
     ck_assert_int_eq(val_type(&r.g, graph_find(&r.g, "x"))->dim[0], 5);
@@ -355,7 +357,8 @@ END_TEST
 
 /* ---- what optimizers write ---------------------------------------------- */
 
-/* As PyTorch's exporter has them for a convolution without one: of a shape that no bias has. */
+/* A bias of zeros is dropped, even in a shape that no bias may have: PyTorch's exporter writes such zeros for
+ * a convolution without bias. */
 START_TEST(zeros_are_no_bias)
 {
     static float w[24] = {1, 2}, zero;
@@ -381,7 +384,7 @@ START_TEST(zeros_are_no_bias)
 }
 END_TEST
 
-/* A signal without the last dimension that the standard has: real, as onnxruntime takes it. */
+/* A signal of STFT that lacks the last dimension the standard demands is taken as real, as in onnxruntime. */
 START_TEST(stft_of_a_matrix)
 {
     static float step = 2, length = 4, x[12] = {1, 1, 1, 1, 2, 2, 3, 3, 3, 3, 3, 3};
@@ -403,7 +406,7 @@ START_TEST(stft_of_a_matrix)
     void **data = NEW(&a, void *, r.g.nvals);
     ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
     Tensor y = {*val_type(&r.g, r.g.out[0]), data[r.g.out[0].i]};
-    static const double sums[] = {4, 6, 12, 12}; /* of the frames: their real parts of frequency 0 */
+    static const double sums[] = {4, 6, 12, 12}; /* of each frame: the real part of frequency 0 */
     for (int i = 0; i < 4; i++)
         ck_assert_double_eq_tol(tensor_f(&y, i * 6), sums[i], 1e-5);
     release(&r);
@@ -411,7 +414,7 @@ START_TEST(stft_of_a_matrix)
 }
 END_TEST
 
-/* Nothing is stored of where pixels are. */
+/* GridSample becomes one operator between transposes, so that no positions of pixels are stored. */
 START_TEST(a_sampled_image_is_one_operator)
 {
     float x[12], grid[] = {-1, 0, 1, 1, INFINITY, 0};
@@ -433,7 +436,7 @@ START_TEST(a_sampled_image_is_one_operator)
     void **data = NEW(&a, void *, r.g.nvals);
     ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
     Tensor y = {*val_type(&r.g, r.g.out[0]), data[r.g.out[0].i]};
-    for (int c = 0; c < 3; c++) { /* half-way between the rows on the left; the last pixel; nowhere */
+    for (int c = 0; c < 3; c++) { /* left edge, half-way between the rows; the last pixel; outside */
         ck_assert_double_eq_tol(tensor_f(&y, 3 * c), 4 * c + 1, 1e-6);
         ck_assert_double_eq_tol(tensor_f(&y, 3 * c + 1), 4 * c + 3, 1e-6);
         ck_assert_double_eq(tensor_f(&y, 3 * c + 2), 0);
@@ -443,7 +446,8 @@ START_TEST(a_sampled_image_is_one_operator)
 }
 END_TEST
 
-/* onnxruntime fuses layer normalization in models of any opset, under the standard's name. */
+/* LayerNormalization is imported in any opset: onnxruntime, when it fuses, writes it into models of opsets
+ * that do not have it yet. */
 START_TEST(layer_norm_in_an_old_opset)
 {
     Arena a = {0};
@@ -462,7 +466,8 @@ START_TEST(layer_norm_in_an_old_opset)
 }
 END_TEST
 
-/* PyTorch's exporter calls the opset 18 when it is asked for 26, and writes newer operators. */
+/* Operators newer than the model's opset are imported: PyTorch's exporter, asked for opset 26, writes them
+ * and declares opset 18. */
 START_TEST(new_operators_in_an_old_opset)
 {
     Arena a = {0};
@@ -484,7 +489,8 @@ END_TEST
 
 /* ---- quantized weights ------------------------------------------------------ */
 
-/* Many elements of four bits stay packed, whatever is made of them; scales do not train. */
+/* A large weight of 4-bit elements stays packed when it is dequantized and multiplied; neither it nor its
+ * scales train. */
 START_TEST(packed_weights_stay_packed)
 {
     enum { ROWS = 256, COLUMNS = 1024, BYTES = ROWS * COLUMNS / 2 };
@@ -515,7 +521,7 @@ START_TEST(packed_weights_stay_packed)
         const Value *v = &r.g.vals[i];
         ck_assert_int_ne(v->kind, VAL_PARAM);
         bytes += v->kind == VAL_CONST && v->data != seen ? type_bytes(&v->type) : 0;
-        seen = v->data; /* of a view: the same */
+        seen = v->data; /* a view has the data of the constant before it */
     }
     ck_assert_int_lt(bytes, BYTES + 2 * (int64_t)sizeof scale + 100);
     release(&r);
@@ -523,7 +529,8 @@ START_TEST(packed_weights_stay_packed)
 }
 END_TEST
 
-/* Numbers that were 32 bits without a sign, or are about such: they do not wrap around as those. */
+/* Differences of 64-bit integers do not wrap around at 32 bits where they come from an unsigned 32-bit
+ * tensor: its elements cast to 64 bits, its shape, indices of its elements.  Those of its own elements do. */
 START_TEST(casts_end_a_narrow_type)
 {
     enum { U32 = ONNX__TENSOR_PROTO__DATA_TYPE__UINT32, I64 = ONNX__TENSOR_PROTO__DATA_TYPE__INT64 };
@@ -557,8 +564,8 @@ END_TEST
 
 /* ---- functions in the model --------------------------------------------- */
 
-/* scaled(a) = LeakyRelu(a) with alpha taken from the call, inside a function of another
- * domain. */
+/* A call of a function that the model defines in a domain of its own, scaled(a) = LeakyRelu(a) with alpha
+ * from the call, becomes the node of its body. */
 START_TEST(model_functions_are_inlined)
 {
     Arena a = {0};
@@ -612,7 +619,7 @@ START_TEST(model_functions_are_inlined)
 }
 END_TEST
 
-/* A call means the function whose overload is the same. */
+/* A call means the function with the same overload; two functions of one name and overload are refused. */
 START_TEST(functions_are_told_apart_by_overload)
 {
     uint8_t text[] = "\006second"; /* its length in front */

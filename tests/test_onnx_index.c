@@ -1,4 +1,5 @@
-/* test_onnx_index.c -- indices that PyTorch expands, as they come in (ir/onnx/import_index.c). */
+/* test_onnx_index.c -- the import of indices that PyTorch expands to all elements: they are kept as small as
+ * they were before (ir/onnx/import_index.c). */
 #include "tests.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 #include "imported.h"
 #include "onnx_builder.h"
 
-/* y = x, and what `index` gathers of it added where it was. */
+/* Adds nodes that gather elements of x by `index` and add each one to x where it came from, which gives y. */
 static void gather_and_add(Builder *b, Arena *a, int64_t axis)
 {
     add_int(b, add_node(b, a, "GatherElements", "x index", "g"), "axis", axis);
@@ -19,8 +20,8 @@ static void gather_and_add(Builder *b, Arena *a, int64_t axis)
     how->s = (ProtobufCBinaryData){3, (uint8_t *)"add"};
 }
 
-/* PyTorch expands an index of rows to all of their elements: 8 bytes for each.  It is an input, known, or
- * repeated. */
+/* An index of rows that PyTorch expands to all of their elements, 8 bytes each, stays one of rows, whether it
+ * is an expanded input, an expanded constant or an input repeated by Tile. */
 START_TEST(an_index_of_rows_stays_one)
 {
     enum { I64 = ONNX__TENSOR_PROTO__DATA_TYPE__INT64 };
@@ -55,7 +56,7 @@ START_TEST(an_index_of_rows_stays_one)
     void **data = NEW(&a, void *, r.g.nvals);
     ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
     Tensor y = {*val_type(&r.g, r.g.out[0]), data[r.g.out[0].i]};
-    static const int found[] = {2, 1, 2, 1, 3, 1}; /* that a row is in it, and once more */
+    static const int found[] = {2, 1, 2, 1, 3, 1}; /* 1 + how often a row is in the index */
     for (int i = 0; i < 12; i++)
         ck_assert_double_eq(tensor_f(&y, i), (double)found[i / 2] * x[i]);
     release(&r);
@@ -63,7 +64,8 @@ START_TEST(an_index_of_rows_stays_one)
 }
 END_TEST
 
-/* One matrix of indices for all of a batch, as in DeBERTa's attention: it is an input, or known. */
+/* A matrix of indices that is repeated for each member of a batch, as in DeBERTa's attention, stays one
+ * matrix, whether it is an expanded input or a constant. */
 START_TEST(an_index_of_a_batch_stays_one)
 {
     enum { I64 = ONNX__TENSOR_PROTO__DATA_TYPE__INT64 };
@@ -97,7 +99,7 @@ START_TEST(an_index_of_a_batch_stays_one)
     void **data = NEW(&a, void *, r.g.nvals);
     ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
     Tensor y = {*val_type(&r.g, r.g.out[0]), data[r.g.out[0].i]};
-    static const int found[] = {2, 2, 2, 3, 1, 2}; /* that an element is in it, and once more */
+    static const int found[] = {2, 2, 2, 3, 1, 2}; /* 1 + how often an element is in the index */
     for (int i = 0; i < 12; i++)
         ck_assert_double_eq(tensor_f(&y, i), (double)found[i % 6] * x[i]);
     release(&r);

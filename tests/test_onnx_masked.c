@@ -1,4 +1,5 @@
-/* test_onnx_masked.c -- masked_scatter and its kin (ir/onnx/import_masked.c); tests/data/ops has numbers. */
+/* test_onnx_masked.c -- the import of writes to the positions of a mask (ir/onnx/import_masked.c); what they
+ * compute is tested with tests/data/ops. */
 #include "tests.h"
 
 #include <math.h>
@@ -8,7 +9,8 @@
 #include "imported.h"
 #include "onnx_builder.h"
 
-/* y = x.masked_scatter(mask, source) of 2 x 3 rows of 4, of which source has 4. */
+/* y = x.masked_scatter(mask, source), where the mask selects five of six rows of 4 elements and the source
+ * has only four rows: the fifth selected row is NaN. */
 START_TEST(what_a_mask_finds_no_elements_for_is_nan)
 {
     Arena a = {0};
@@ -35,7 +37,8 @@ START_TEST(what_a_mask_finds_no_elements_for_is_nan)
 }
 END_TEST
 
-/* y = x[mask], and the positions themselves. */
+/* If the positions of a mask are an output beside y = x[mask], the NonZero that makes them is refused, and
+ * listed once. */
 START_TEST(positions_of_a_mask_that_are_read_otherwise_are_refused_once)
 {
     Arena a = {0};

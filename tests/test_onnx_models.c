@@ -1,5 +1,5 @@
-/* test_onnx_models.c -- whole models: the PyTorch networks, zoo files, ONNX's operator
- * tests. All but the examples lie in ../shared. */
+/* test_onnx_models.c -- the import of whole models: PyTorch's networks, zoo files, ONNX's operator tests.
+ * All but the examples lie in ../shared. */
 #include "tests.h"
 
 #include <dirent.h>
@@ -35,7 +35,7 @@ static const char *const networks[] = {
     "conv_bn_pool",   "gpt_tiny_tied",        "llama_tiny_gqa", "lstm_bidi", "mlp_ln_gelu",
     "odds_broadcast", "tv_mobilenet_v2_x0_1", "tv_vit_tiny",    "unet_tiny"};
 
-/* NULL, and nothing in the arena: it is not there. */
+/* Returns the folder of network i in the arena.  NULL: it is not there, and the arena is freed. */
 static const char *network_folder(Arena *a, int i)
 {
     const char *dir = shared(a, arena_printf(a, "fixtures/torch-oracle/%s", networks[i]));
@@ -60,8 +60,7 @@ START_TEST(networks_train_what_pytorch_trains)
 }
 END_TEST
 
-/* The forward pass of each network, by the reference evaluator, against PyTorch's
- * output. */
+/* The reference evaluator's output of each network is PyTorch's, within 5e-4 of its largest element. */
 START_TEST(networks_compute_what_pytorch_computes)
 {
     Arena a = {0};
@@ -101,7 +100,7 @@ static const struct {
     const char *path;
     const char *symbol[2];
     int64_t value[2];
-    int params; /* of the network; -1: not counted */
+    int params; /* number of the network's parameters; -1: not checked */
 } models[] = {
     {"fixtures/models/light_bvlc_alexnet.onnx", {0}, {0}, 16},
     {"fixtures/models/light_inception_v1.onnx", {0}, {0}, 116},
@@ -142,7 +141,7 @@ START_TEST(models_import)
 }
 END_TEST
 
-/* A network of the zoo with its recorded answer, run by the generated kernels. */
+/* The generated kernels compute the answer that is recorded with a network of the zoo. */
 START_TEST(recorded_answer)
 {
     Arena a = {0};
@@ -154,7 +153,8 @@ START_TEST(recorded_answer)
 }
 END_TEST
 
-/* input_K is the model's input K, also where --bind gives one before it a value or shapes depend on one. */
+/* In data, input_K is the model's input K, even if --bind gives an earlier input its value or shapes depend
+ * on an earlier one. */
 START_TEST(inputs_by_number)
 {
     enum { INT64 = 7 };
@@ -190,10 +190,10 @@ END_TEST
 
 /* ---- ONNX's own operator tests ------------------------------------------ */
 
-/* ONNX's runner compares with these tolerances. */
-enum { RTOL = 1000, ATOL = 10000000 }; /* one part in */
+/* Reciprocals of the relative and absolute tolerance that ONNX's runner compares with. */
+enum { RTOL = 1000, ATOL = 10000000 };
 
-/* Tier of a test by INDEX.tsv ("name<TAB>tier<TAB>..."); 0 if it is not listed. */
+/* Returns the tier of a test by the text of INDEX.tsv ("name<TAB>tier<TAB>..."); 0 if it is not listed. */
 static int tier_of(const char *index, const char *name)
 {
     size_t n = strlen(name);

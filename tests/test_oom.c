@@ -1,5 +1,5 @@
-/* test_oom.c -- an allocation that fails is a message and exit status 4, wherever it is: some of those
- * that tests/oom.sh fails one by one. */
+/* test_oom.c -- an allocation that fails ends ckc with a message and exit status 4, wherever it is made.
+ * Every 997th fails here, one in each run; tests/oom.sh lets all of them fail. */
 #include "tests.h"
 #include "command.h"
 

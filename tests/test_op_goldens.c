@@ -46,7 +46,7 @@ static void case_close(Case *c)
     arena_free(&c->tmp);
 }
 
-/* The entry KIND/NAME in v's element type; false: there is none. */
+/* Reads the entry KIND/NAME, converted to dt, into the case's arena; false: there is none. */
 static bool entry(Case *c, const char *kind, const char *name, DType dt, Tensor *out)
 {
     char key[600];
@@ -64,7 +64,7 @@ static bool entry(Case *c, const char *kind, const char *name, DType dt, Tensor 
     return true;
 }
 
-/* Sum over outputs of output * cotangent. */
+/* Builds the sum over all elements of output * cotangent; {0}: no output has a cotangent. */
 static Val weighted_sum(Case *c)
 {
     Val sum = {0};
@@ -83,7 +83,8 @@ static Val weighted_sum(Case *c)
     return sum;
 }
 
-/* Largest difference, relative to the largest value (at least 1). */
+/* Returns the largest difference, relative to the largest finite value wanted (at least 1); infinite if the
+ * shapes differ. */
 static double difference(const Tensor *got, const Tensor *want)
 {
     double worst = 0, size = 1;
@@ -119,7 +120,7 @@ static bool case_check(Case *c)
     for (uint32_t v = 1; v < g->nvals && n < 64; v++)
         if (g->vals[v].kind == VAL_INPUT && dtype_is_float(g->vals[v].type.dt))
             inputs[n++].i = v;
-    bool low = false; /* a 16-bit float anywhere: its rounding, not double's */
+    bool low = false; /* a 16-bit float anywhere: its rounding decides the tolerance */
     for (uint32_t v = 1; v < g->nvals; v++)
         low |= g->vals[v].type.dt == DT_F16 || g->vals[v].type.dt == DT_BF16;
     Val loss = weighted_sum(c);
@@ -142,7 +143,7 @@ static bool case_check(Case *c)
         const char *name = g->vals[inputs[i].i].name;
         if (!entry(c, "grad", name, DT_F64, &want))
             continue;
-        if (!grad[i].i) { /* no path: PyTorch's must be zero */
+        if (!grad[i].i) { /* no path to the input: PyTorch's gradient must be zero */
             Tensor zero = {want.type, NEW(&c->arena, char, type_bytes(&want.type) + 8)};
             if (difference(&zero, &want) > 0)
                 return fail(&c->diag, "grad/%s: no gradient", name);

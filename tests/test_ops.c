@@ -25,7 +25,7 @@ static void make(Sample *s, Op op, DType dt, int trial)
                   trial, s->diag.msg);
 }
 
-/* Every value of the graph; inputs are the sample's. */
+/* Returns the data of every value of the graph, as the reference computes it from the sample's operands. */
 static void **evaluate(Sample *s)
 {
     void **data = NEW(&s->arena, void *, s->g.nvals);
@@ -67,7 +67,7 @@ END_TEST
 
 /* ---- gradients ----------------------------------------------------------------------- */
 
-/* sum(out[k] * weight) with random weights. */
+/* Builds sum(out[k] * weight) with random weights. */
 static Val weighted_sum(Sample *s, int k)
 {
     Type t = *val_type(&s->g, s->out[k]);
@@ -79,7 +79,7 @@ static Val weighted_sum(Sample *s, int k)
     return build_reduce(&s->g, OP_reduce_sum, product, (1u << t.rank) - 1, false);
 }
 
-/* d of / d operand[j] by central differences, evaluating the first `norder` nodes. */
+/* Returns d of / d operand[j] by central differences, evaluating the first `norder` nodes. */
 static double difference(Sample *s, Val of, uint32_t norder, Tensor *operand, int64_t j)
 {
     const double h = 1e-5, x = tensor_f(operand, j);
@@ -96,7 +96,7 @@ static double difference(Sample *s, Val of, uint32_t norder, Tensor *operand, in
     return (f[0] - f[1]) / (2 * h);
 }
 
-/* Append the gradient of `of`; returns every value of the graph. */
+/* Appends the gradient of `of`, checks its types, and returns the data of every value of the graph. */
 static void **differentiate(Sample *s, Val of, Val *grad)
 {
     const char *name = op_table[s->op]->name;
@@ -138,8 +138,8 @@ static void check_gradient(Sample *s, int trial)
     }
 }
 
-/* Operators that stand for a derivative already, or draw, or end a step, have none; detach's is not that of
- * what it computes. */
+/* Has the operator a gradient that differences of its result confirm?  Not if it stands for a derivative
+ * already, draws random numbers or ends a step; detach computes x, but its gradient is zero. */
 static bool has_gradient(Op op)
 {
     const OpDef *def = op_table[op];
@@ -152,8 +152,8 @@ static bool differentiable(const Sample *s)
            val_type(&s->g, s->out[0])->dt == s->dt;
 }
 
-/* Refused with a message: maximum, minimum and product scatters, and outputs beside the
- * result of operators that keep them for their own gradient. */
+/* Does autodiff refuse the sample, with a message?  It refuses scatters by maximum, minimum and product, and
+ * outputs that an operator has beside its result to keep them for its own gradient. */
 static bool refused(const Sample *s, int trial)
 {
     const ScatterAttrs *at = graph_def(&s->g, s->out[0])->attr;
@@ -167,7 +167,7 @@ START_TEST(gradients)
 {
     for (int op = 1; op < OP_COUNT; op++) {
         int checked = 0;
-        bool real = false; /* it has a gradient, of reals */
+        bool real = false; /* the operator has a gradient and a float result */
         for (int trial = 0; trial < TRIALS; trial++) {
             Sample s;
             make(&s, (Op)op, DT_F64, trial);
@@ -184,7 +184,7 @@ START_TEST(gradients)
 }
 END_TEST
 
-/* Sums may run in f32, but the gradient has the operand's type. */
+/* The gradient of a 16-bit parameter has the type in which its elements are summed, f32. */
 START_TEST(gradients_of_halves)
 {
     for (int op = 1; op < OP_COUNT; op++)
@@ -201,7 +201,7 @@ END_TEST
 
 /* ---- attributes and operands from a hostile file ------------------------------------- */
 
-/* Replace one entry of one attribute. */
+/* Replaces one number of one attribute by one that is likely not to fit. */
 static void spoil(Sample *s, const OpDef *def, void *attr)
 {
     static const int64_t nasty[] = {-1,        0,         1,         2,         3,
@@ -223,7 +223,7 @@ static void spoil(Sample *s, const OpDef *def, void *attr)
         list->v[sample_int(s, 0, list->n - 1)] = v;
 }
 
-/* Another operand in place of one: perhaps another type, another extent, any indices. */
+/* Replaces one operand by one with random integers, perhaps of another type, extent or rank. */
 static void swap_operand(Sample *s)
 {
     int i = sample_int(s, 0, s->nin - 1);
@@ -242,8 +242,8 @@ static void swap_operand(Sample *s)
     s->in[i] = graph_value(&s->g, "swapped", t, VAL_INPUT);
 }
 
-/* Whatever attributes and operands, an operator is refused with a message or computes
- * inside its operands. */
+/* Checks that an operator with one attribute or operand spoiled is refused with a message, or reads and
+ * writes only inside its operands (sanitizers watch). */
 static void try_hostile(Op op, int trial)
 {
     Sample s;
@@ -282,7 +282,7 @@ typedef struct {
     Command of;
 } Compiled;
 
-/* What outputs of this type may differ by, relative to their magnitude. */
+/* Returns what outputs may differ by, relative to their largest element (at least 1). */
 static double tolerance(const Compiled *c)
 {
     bool half = false, f64 = true;
@@ -318,7 +318,7 @@ static void compare(const Compiled *c, const Tensor *got, const Tensor *want)
     }
 }
 
-/* Items of a body write all elements, disjoint ones, in whatever order they run. */
+/* Checks that the items of a kernel's body, run in reverse order, write all elements with want's bits. */
 static void check_items(Compiled *c, void *const *op, const Tensor *want)
 {
     Tensor t[2 * SAMPLE_IN + MAX_OUT];
@@ -354,7 +354,7 @@ static void run_and_compare(Compiled *c, KernelFn *fn)
         check_items(c, op, want);
 }
 
-/* By every device, without a text. */
+/* Is the operator a copy, which every device makes without kernel text? */
 static bool is_copied(Op op) { return op == OP_concat || op == OP_offload || op == OP_fetch; }
 
 START_TEST(generated_c)
@@ -385,7 +385,8 @@ START_TEST(generated_c)
 }
 END_TEST
 
-/* Positions are added in their order, whoever owns how many rows of the image. */
+/* The gradient of a sampled image has the same bits however many rows of it an item owns: positions are added
+ * in their order. */
 START_TEST(shares_of_an_image_add_alike)
 {
     for (int trial = 0; trial < 60; trial++) {
@@ -449,7 +450,7 @@ START_TEST(reals_become_integers)
 }
 END_TEST
 
-/* What the words of a row's text cost at least. */
+/* Returns the cost of the most expensive function in an operator's text. */
 static ExprCost cost_of(const char *text)
 {
     static const char *const plain[] = {"FLOOR", "CEIL", "RINT", "TRUNC", "FABS", "FMAX", "FMIN", "ISNAN",
@@ -479,7 +480,7 @@ START_TEST(costs_are_of_the_text)
 }
 END_TEST
 
-/* A step that went wrong is seen: no function with a derivative makes a number of NaN. */
+/* No unary function that has a derivative makes a number of NaN, so that a step that went wrong is seen. */
 START_TEST(nan_passes)
 {
     for (int op = 1; op < OP_COUNT; op++) {

@@ -1,4 +1,4 @@
-/* test_overlap.c -- fetches in schedules, and copies beside operators. */
+/* test_overlap.c -- fetches in schedules, and copies that run beside operators (remat_overlap). */
 #include "remat_cases.h"
 #include "tests.h"
 
@@ -10,7 +10,8 @@ static const char with_fetches[] = "0 5 40\n1 7 30 0\n2 3 20 1 ; out=8\n3 4 50 0
                                    "5 2 30 4 0\n6 1 8 5 1 ; keep\nlink 90\nhost 50\nfetch 0 1 40\n"
                                    "fetch 2 1 28\n";
 
-/* The text, and a schedule of it. */
+/* Instances with fetches are written and read back, and their schedules evaluated: a fetch is refused before
+ * its operator has run, and beyond what the link and the host's memory allow. */
 START_TEST(fetches_are_operators)
 {
     RematInstance inst = parse(with_fetches), back;
@@ -51,7 +52,8 @@ START_TEST(fetches_are_operators)
 }
 END_TEST
 
-/* Fetches come earlier and what is offloaded stays, with the peak as it was. */
+/* remat_overlap moves fetches earlier and holds offloaded values until their copy has ended, without raising
+ * the peak; it returns how long operators still wait. */
 START_TEST(copies_overlap_within_the_peak)
 {
     RematInstance inst = parse("0 5 10\n1 30 40 0\n2 9 10 0 1\n3 90 10 2\n4 50 10 3\n5 20 20 4 1\n"
@@ -64,20 +66,20 @@ START_TEST(copies_overlap_within_the_peak)
     ck_assert_msg(remat_evaluate(&inst, seq, 8, alt, &cost, &after, err), "%s", err);
     ck_assert_int_le(after, before);
     ck_assert_int_eq(seq[4], 7); /* before the operator that takes 50 */
-    ck_assert_int_eq(offload[1], 3); /* until 40 have gone by */
+    ck_assert_int_eq(offload[1], 3); /* held until operators of cost 40 have run */
     for (int k = 0; k < 8; k++)
         ck_assert(k == 1 || offload[k] < 0);
     remat_free(&inst);
     inst = parse("0 5 10\n1 30 40 0\n2 9 10 0 1\n3 90 10 2 1\n4 50 10 3\n5 20 20 4 1\n"
-                 "6 1 1 5 ; keep\nlink 90\nfetch 1 1 60\n"); /* 60 beside 50 and the 1 it costs them */
+                 "6 1 1 5 ; keep\nlink 90\nfetch 1 1 60\n"); /* 60 beside 50, which it delays by 1 */
     memcpy(seq, (int32_t[]){0, 1, 2, 3, 4, 7, 5, 6}, sizeof seq);
     ck_assert_int_eq(remat_overlap(&inst, seq, alt, 8, 0, offload), 9);
     remat_free(&inst);
 }
 END_TEST
 
-/* What is staged: the update goes where its gradient is made, the copy in begins as much earlier as it takes,
- * and the copy out ends before the room is somebody else's. */
+/* Staged state: an update moves to where its gradient is made, its copy in begins earlier by the time it
+ * takes, and the room is kept until its copy out has ended. */
 START_TEST(staged_copies_run_beside_operators)
 {
     RematInstance inst =
@@ -99,7 +101,8 @@ START_TEST(staged_copies_run_beside_operators)
 }
 END_TEST
 
-/* Of what is staged, more than the room may be there where the step leaves bytes. */
+/* More bytes may be staged than there is room for if the step leaves as many of its peak, and operators then
+ * wait less than half as long. */
 START_TEST(staged_copies_use_what_a_step_leaves)
 {
     RematInstance inst = parse("0 5 10\n1 0 0\n2 5 10 0\n3 1 0 1 2\n4 1 30 3\n5 1 1 4 ; keep\n");
@@ -109,7 +112,7 @@ START_TEST(staged_copies_use_what_a_step_leaves)
     inst.ops[1].link = 10;
     inst.ops[1].staged = 5;
     ck_assert_int_eq(remat_overlap(&inst, seq, alt, 6, 0, offload), 0);
-    ck_assert_int_eq(seq[0], 1); /* beside 20 of 31, of which half is for what goes out */
+    ck_assert_int_eq(seq[0], 1); /* 5 bytes: half of what 20 leave of 31; the other half is for copies out */
     inst.ops[1].staged = 12;
     memcpy(seq, (int32_t[]){0, 2, 1, 3, 4, 5}, sizeof seq);
     ck_assert_int_eq(remat_overlap(&inst, seq, alt, 6, 0, offload), 10);

@@ -1,5 +1,5 @@
-/* test_pack.c -- the static memory allocator against brute force, its referee, its command.
- */
+/* test_pack.c -- the static memory allocator: its arenas against those of brute force, the check of offsets
+ * by pack_verify, and `ckc pack`. */
 #include "tests.h"
 #include "command.h"
 #include "passes/plan/pack.h"
@@ -26,7 +26,7 @@ static bool live_together(const PackBuffer *a, const PackBuffer *b)
     return a->lower < b->upper && b->lower < a->upper;
 }
 
-/* The lowest multiple of align where `b` meets none of the first n of `placed`. */
+/* Returns the lowest multiple of align at which b overlaps none of the first n of `placed`. */
 static int64_t lowest_offset(const PackBuffer *placed, int n, const PackBuffer *b,
                              int64_t align)
 {
@@ -41,7 +41,8 @@ static int64_t lowest_offset(const PackBuffer *placed, int n, const PackBuffer *
     return at;
 }
 
-/* Some order, every buffer at its lowest place, reaches the least arena. */
+/* Returns the bytes of the least arena for n buffers, of which the first `placed` lie in `arena` bytes: tries
+ * all orders of the others, each buffer at its lowest offset, of which one reaches the least arena. */
 static int64_t least_arena(PackBuffer *b, int placed, int n, int64_t align, int64_t arena)
 {
     if (placed == n)
@@ -103,7 +104,7 @@ static void check_optimum(int64_t align, int fixed)
     ck_assert_int_le(r.max_load, r.bound);
     if (align == 1)
         ck_assert_int_eq(r.arena, best);
-    else /* the last unit may be filled in part only: optimal up to that */
+    else /* the last unit may be partly filled: optimal up to that */
         ck_assert_int_eq((r.arena + align - 1) / align, (best + align - 1) / align);
 }
 
@@ -138,7 +139,7 @@ START_TEST(test_verify)
 }
 END_TEST
 
-/* Random placements: the sweep agrees with comparing all pairs. */
+/* pack_verify, which sweeps over the steps, agrees with a comparison of all pairs on random placements. */
 START_TEST(test_verify_pairs)
 {
     random_state = (uint64_t)_i + 1000;
@@ -217,8 +218,7 @@ START_TEST(test_invalid)
 }
 END_TEST
 
-/* A tiling without waste: the search must put it together again, the same way every time.
- */
+/* Buffers that tile a square without waste are packed without waste, with the same offsets every time. */
 START_TEST(test_tiling)
 {
     enum { SIDE = 64, PARTS = 60 };
@@ -312,7 +312,8 @@ END_TEST
 
 /* ---- published instances ----------------------------------------------------------- */
 
-/* Every instance: a capacity to fit, or at most so many percent above the maximum load. */
+/* Each published instance fits its capacity or, without one, has an arena at most `percent` above the maximum
+ * load. */
 START_TEST(test_published)
 {
     static const struct {

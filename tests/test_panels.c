@@ -1,4 +1,4 @@
-/* test_panels.c -- products whose second factor lies in panels (matmul_panels). */
+/* test_panels.c -- products whose second factor lies in panels of columns (matmul_panels). */
 #include "tests.h"
 
 #include <omp.h>
@@ -26,7 +26,8 @@ static void to_panels(const float *matrix, int64_t columns, float *panels)
         panels[(i % N / columns * K + i / N) * columns + i % columns] = matrix[i];
 }
 
-/* y [m, n] = a b by the routine that the rule chooses. */
+/* Computes y[m, N] = a b with the routine that choose_routine() chooses; b lies in panels of so many
+ * columns. */
 static void multiply(int64_t m, int64_t columns, const float *a, const float *b, float *y, int threads)
 {
     Diag diag = {0};
@@ -56,7 +57,8 @@ static void check_close(int64_t m, const float *a, const float *b, const float *
     }
 }
 
-/* Panels as wide as the processor's are multiplied as they lie, others are packed: the same bits. */
+/* Products are right and have the same bits with panels of any width and any number of threads: panels as
+ * wide as the processor's are multiplied as they lie, others are packed. */
 START_TEST(any_width_has_the_same_bits)
 {
     static const int64_t columns[] = {3, 8, 16, 32, 0};

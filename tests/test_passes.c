@@ -1,4 +1,5 @@
-/* test_passes.c -- passes: golden files, and what all of them promise together. */
+/* test_passes.c -- the passes: golden files, recognition in exported networks, losses, steps without one of
+ * the passes, long chains. */
 #include "tests.h"
 #include "golden.h"
 #include <glob.h>
@@ -42,7 +43,8 @@ static void swap_operands(Graph *g, unsigned mask)
     }
 }
 
-/* The operands of + and * of a golden of recognise exchanged in 32 ways: same operators. */
+/* Checks that a golden file of recognise gives the same operators if operands of + and * are exchanged, in
+ * each of 32 ways. */
 static void check_any_order(const char *path)
 {
     char *text = golden_read(path);
@@ -92,7 +94,8 @@ static bool import_model(Golden *s, OnnxModel *m, int row)
     return onnx_import(m, &opt, &s->g, &s->diag);
 }
 
-/* Largest difference of the outputs of both graphs, relative to the largest element. */
+/* Returns the largest difference between the outputs of two graphs, relative to the largest element of
+ * a's. */
 static double distance(const Graph *a, const Graph *b)
 {
     Arena mem = {0};
@@ -136,7 +139,7 @@ START_TEST(recognised_models)
 }
 END_TEST
 
-/* A step of a golden, with the gradients as outputs. */
+/* Parses a golden's graph in f64 and runs the passes, for the MSE loss and with the gradients as outputs. */
 static void step_of(Golden *s, const char *text, const char *passes)
 {
     ck_assert_msg(golden_parse(s, text, true), "%s", s->diag.msg);
@@ -147,7 +150,7 @@ static void step_of(Golden *s, const char *text, const char *passes)
     ck_assert_msg(passes_run(&s->g, &cx, &(PassRun){.only = passes}), "%s", s->diag.msg);
 }
 
-/* Attention has the gradients of what it was exported as, in f64. */
+/* Checks in f64 that recognised attention has the gradients of the operators that it was exported as. */
 static void check_gradients(const char *path, const char *text)
 {
     Golden plain, native;
@@ -241,7 +244,8 @@ static const char network[] =
     "  %p: f32[6,8] = mul %o, %l\n  %vt: f32[8,3] = transpose %v {perm=[1,0]}\n"
     "  %y: f32[6,3] = matmul %p, %vt\n  output %y\n}\n# >>> ";
 
-/* The loss, then every updated value, after a training step without one pass. */
+/* Compiles a training step without the passes `without` (NULL: with all) and evaluates it.  Writes the loss,
+ * then the elements of every updated value, to value, max numbers at most; returns how many. */
 static int step_values(const char *without, double *value, int max)
 {
     Golden s;
@@ -282,7 +286,7 @@ END_TEST
 
 static const char *const chains[] = {"add %y, %b", "tanh %y"};
 
-/* Passes do not call themselves for each node of a chain: it may be longer than there is stack. */
+/* Passes do not recurse along a chain of nodes, which may be longer than the stack allows. */
 START_TEST(long_chain)
 {
     enum { LENGTH = 60000 };
@@ -305,7 +309,7 @@ START_TEST(long_chain)
 }
 END_TEST
 
-/* The gradients of all steps of a recurrence are one concatenation, however many there are. */
+/* The gradients of the slices that a recurrence reads, one for each step, become one concatenation. */
 START_TEST(long_recurrence)
 {
     enum { STEPS = 200 };

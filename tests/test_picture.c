@@ -1,4 +1,4 @@
-/* test_picture.c -- what is drawn of a plan: report.html, --plot, --trace; well-formed, and with the plan's
+/* test_picture.c -- report.html and what --plot and --trace write are well-formed and show the plan's
  * numbers. */
 #include "cli/plot.h"
 #include "command.h"
@@ -37,7 +37,8 @@ static json_t *curve_of(const char *page)
     return curve;
 }
 
-/* What is drawn holds at most what the plans do, and at one place just that. */
+/* Checks that the highest points of the page's memory curves are the peaks of the plan, and of the plan that
+ * stores everything, in the report. */
 static void check_curve(const char *page, const json_t *report)
 {
     enum { ALL = 2, HELD = 3 };
@@ -71,7 +72,7 @@ START_TEST(page_has_the_numbers)
     check_curve(page, report);
     ck_assert_int_eq(count_elements(page, "html"), 1);
     ck_assert(strstr(page, "http://www.w3.org/2000/svg"));
-    for (const char *s = page; (s = strstr(s, "http")) != NULL; s++) /* nothing is fetched */
+    for (const char *s = page; (s = strstr(s, "http")) != NULL; s++) /* the page fetches nothing */
         ck_assert(strncmp(s, "http://www.w3.org/2000/svg", 26) == 0 || strncmp(s, "http-equiv", 10) == 0);
     ck_assert(!strstr(page, " src=") && !strstr(page, "url(") && !strstr(page, "@import"));
     ck_assert_int_lt((int64_t)strlen(page), 300000);
@@ -95,7 +96,7 @@ static void check_page(const char *heading, const char *shown)
     free(page);
 }
 
-/* Of a sweep: the frontier, and all of the plan of one of its points. */
+/* The page of a sweep shows its frontier and, in full, the plan of one of its points. */
 START_TEST(page_of_a_sweep)
 {
     ckc_accepts("sweep " MLP "--budgets 4 -o p --json");
@@ -153,7 +154,7 @@ static void check_png(const char *path, Paint has)
     free(p.rgb);
 }
 
-/* Pixels from above, of a text whose element ends so. */
+/* Returns the y coordinate, in pixels from the top, of the element of the SVG that ends with this text. */
 static double level_of(const char *svg, const char *text)
 {
     const char *end = strstr(svg, text), *y = NULL;
@@ -170,7 +171,7 @@ START_TEST(plots)
     check_xml("a.svg");
     char *svg = read_text("a.svg");
     ck_assert(strstr(svg, "class=\"f-again\""));
-    /* Both are told of above the plane, where no curve crosses them. */
+    /* Both labels stand above the plot area, where no curve crosses them. */
     ck_assert(fabs(level_of(svg, ">everything stored</text>") - level_of(svg, ">budget ")) <= 40);
     free(svg);
     ckc_accepts("plan " MLP "--budget 85% -o p --quiet --plot a.png");
@@ -193,7 +194,7 @@ static void check_printed(const char *text)
     free(out);
 }
 
-/* A single point; nothing to draw. */
+/* A sweep of a single point is drawn; one without a point is refused, and its table is printed. */
 START_TEST(few_points)
 {
     static const char sweep[] =
@@ -203,7 +204,6 @@ START_TEST(few_points)
     char *svg = read_text("s.svg");
     ck_assert(!strstr(svg, "nan") && !strstr(svg, "inf") && strstr(svg, ">8<") && strstr(svg, ">16<"));
     free(svg);
-    /* The table is printed nevertheless. */
     ckc_fails("", format("%s --budget 1kB --plot t.svg", sweep), 3,
               "no batch of these fits: there is nothing for --plot to draw");
     check_printed("       8           -");
@@ -238,7 +238,7 @@ START_TEST(pixels)
 }
 END_TEST
 
-/* Every character is drawn, of any bytes. */
+/* Every byte above a blank is drawn, whether or not it is a character by itself. */
 START_TEST(letters)
 {
     enum { FIRST = '!', LAST = 0xff, CELL = 20 };
@@ -270,7 +270,8 @@ static const char *text(const json_t *o, const char *key)
     return json_string_value(json_object_get(o, key));
 }
 
-/* What the format asks of every event; those of a thread that has a name. */
+/* Checks what the trace format demands of an event, and that the event's thread has a name: it is in `named`,
+ * as "PROCESS.THREAD". */
 static void check_event(const json_t *e, const json_t *named)
 {
     const char *ph = text(e, "ph"), *key;
@@ -288,10 +289,11 @@ static void check_event(const json_t *e, const json_t *named)
         ck_assert(*ph != 'C' || json_is_integer(v));
 }
 
-/* As Perfetto reads a time, in nanoseconds. */
+/* Returns a time of an event in nanoseconds, as Perfetto reads it. */
 static int64_t read_time(const json_t *e, const char *key) { return (int64_t)(number(e, key) * 1000); }
 
-/* In each thread one event ends before the next begins, else Perfetto drops it. */
+/* Checks that in each thread one event ends before the next begins, else Perfetto drops it, and that the
+ * steps and the most bytes held are those of the report. */
 static void check_trace(const json_t *trace, const json_t *report, bool measured)
 {
     enum { THREADS = 4 };
