@@ -307,8 +307,8 @@ START_TEST(far_rows_are_copied)
 }
 END_TEST
 
-/* The emitted step, with an instruction of sm_90a alone, compiles with nvcc and the real headers as main.h says,
- * where they are installed. */
+/* The emitted step, with an instruction of sm_90a alone, compiles with nvcc and the real headers as main.h
+ * says, where they are installed. */
 START_TEST(whole_step_compiles_with_nvcc)
 {
     TestStep s;

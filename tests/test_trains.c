@@ -123,8 +123,8 @@ START_TEST(biases_train)
 }
 END_TEST
 
-/* Weights of classes are frozen: PyTorch computes no gradient of them, and TorchScript's exporter does not say
- * that they are a buffer. */
+/* Weights of classes are frozen: PyTorch computes no gradient of them, and TorchScript's exporter does not
+ * say that they are a buffer. */
 START_TEST(weights_of_classes_do_not_train)
 {
     static const char *const losses[] = {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"};
