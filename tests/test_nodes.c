@@ -153,7 +153,7 @@ typedef struct {
     const char *op, *in, *x, *w, *o, *one, *attr;
     int n;
     int64_t v[18];
-    const char *part; /* of the message */
+    const char *part; /* text in the message */
 } Case;
 
 static void attribute_refused(const Case *c)

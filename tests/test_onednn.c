@@ -112,7 +112,7 @@ static void compare(const DnnlDesc *d, DnnlOp *op, const Tensor *t, const double
     int64_t n = type_count(&d->of.out);
     DType dt = d->of.out.dt;
     double limit = largest(want, n) * (dt == DT_BF16 ? 1e-2 : dt == DT_F16 ? 1e-3 : 5e-6);
-    for (int64_t i = 0; i < n; i++) /* an assertion that holds is a message, too: none for each element */
+    for (int64_t i = 0; i < n; i++) /* no assertion per element: one that holds sends a message, too */
         if (!(fabs(tensor_f(&a, i) - want[i]) <= limit))
             ck_abort_msg("%s %s: [%lld] %g, not %g", onednn_choice_text(d), onednn_impl(op), (long long)i,
                          tensor_f(&a, i), want[i]);
@@ -152,7 +152,7 @@ static Tensor tensor_last(const Tensor *t)
     return last;
 }
 
-/* The same convolution of channels-last images. */
+/* Returns the same convolution, of channels-last images. */
 static DnnlDesc on_last(DnnlDesc d)
 {
     bool of_weights = d.of.op == LIB_CONV_BWD_WEIGHTS;

@@ -122,7 +122,7 @@ START_TEST(models_import)
     const char *path = strncmp(models[_i].path, "examples/", 9) == 0
                            ? arena_printf(&a, "%s/%s", CKC_SOURCE_DIR, models[_i].path)
                            : shared(&a, models[_i].path);
-    if (!path) /* the arena is empty */
+    if (!path) /* the arena has nothing to free */
         return;
     OnnxBind bind[2];
     OnnxOptions opt = {.bind = bind};

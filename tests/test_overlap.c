@@ -101,7 +101,7 @@ START_TEST(staged_copies_run_beside_operators)
 }
 END_TEST
 
-/* More bytes may be staged than there is room for if the step leaves as many of its peak, and operators then
+/* Where the room is too small, copies are staged in what their step leaves of the peak, if operators then
  * wait less than half as long. */
 START_TEST(staged_copies_use_what_a_step_leaves)
 {

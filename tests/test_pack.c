@@ -128,9 +128,9 @@ START_TEST(test_verify)
     PackBuffer b[] = {{10, 0, 4, 0}, {10, 4, 6, 5}, {20, 2, 5, 15}, {0, 0, 9, 3}};
     ck_assert_msg(pack_verify(b, 4, 35, err), "%s", err);
     ck_assert_int_eq(pack_max_load(b, 4), 30);
-    ck_assert(!pack_verify(b, 4, 34, err)); /* outside */
+    ck_assert(!pack_verify(b, 4, 34, err)); /* buffer 2 ends outside */
     ck_assert(strstr(err, "buffer 2"));
-    b[2].offset = 14; /* over the end of buffer 1, live together at step 4 */
+    b[2].offset = 14; /* buffer 2 overlaps the end of buffer 1; both live at step 4 */
     ck_assert(!pack_verify(b, 4, 35, err));
     ck_assert(strstr(err, "buffers 2") && strstr(err, "and 1"));
     b[2].offset = -1;

@@ -124,7 +124,7 @@ START_TEST(reads_any_ids_in_any_order)
 {
     const int64_t *ids;
     RematInstance inst;
-    ck_assert(remat_parse("", &inst, NULL, err)); /* nothing to sort */
+    ck_assert(remat_parse("", &inst, NULL, err)); /* an empty instance is fine */
     ck_assert_int_eq(inst.nops, 0);
     for (int i = 0; remat_policies[i]; i++) {
         RematResult r;

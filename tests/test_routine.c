@@ -30,7 +30,7 @@ START_TEST(test_rule)
         {{.a = {32, 64, 56, 56}, .b = {64, 64, 3, 3}}, 4},   /* not 3: they would not divide 32 */
         {{.a = {31, 64, 56, 56}, .b = {64, 64, 3, 3}}, 4},   /* one image is made twice */
         {{.a = {7, 64, 56, 56}, .b = {64, 64, 3, 3}}, 7},    /* making one of seven twice is too much */
-        {{.a = {32, 512, 7, 7}, .b = {512, 512, 3, 3}}, 32}, /* large weights */
+        {{.a = {32, 512, 7, 7}, .b = {512, 512, 3, 3}}, 32}, /* large weights: all at once */
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++)
         for (LibOp op = LIB_CONV; op <= LIB_CONV_BWD_DATA; op++) {

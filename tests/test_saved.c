@@ -7,7 +7,7 @@
 
 typedef struct {
     int64_t bytes;
-    char names[400]; /* in schedule order */
+    char names[400]; /* of the tensors, in schedule order */
 } Saved;
 
 /* Finds what a plan saves: tensors with memory, except scalars, that are made up to the step of the loss and

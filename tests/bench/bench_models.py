@@ -44,7 +44,7 @@ WARM_UP = 2
 # ---- networks
 
 class Logits(nn.Module):
-    """What a network of transformers computes, from the token ids alone."""
+    """A network of transformers that takes token ids alone and returns its logits alone."""
 
     def __init__(self, net, **options):
         super().__init__()
@@ -133,12 +133,12 @@ def decoder12_fused():
 @dataclasses.dataclass
 class Row:
     net: typing.Callable[[], nn.Module]
-    inputs: tuple  # shape; of images with channels, else of token ids
+    inputs: tuple  # shape of the images, with channels, or of the token ids
     target: tuple
     classes: int
     tokens: int = 0  # vocabulary; 0: the input is of floats
-    blocks: tuple = ()  # the classes of what is checkpointed
-    steps: int = 4  # measured in a process
+    blocks: tuple = ()  # names of the classes of modules that are checkpointed
+    steps: int = 4  # number of steps measured in a process
     default: bool = True  # one of the rows measured if none is named
 
 
@@ -163,7 +163,7 @@ ROWS = {
     "vit-s-8": images(lambda: timm.create_model("vit_small_patch16_224"), 8, 224, ("Block",)),
     "unet-4": Row(UNet, (4, 3, 128, 128), (4, 128, 128), 4, blocks=("Sequential",), steps=12),
     "lstm-16x64": Row(LSTM, (16, 64), (16,), 10, 5000, ("LSTM",), steps=20),
-    # what README.md and docs/benchmarks.md have of memory
+    # rows of the tables of memory in README.md and docs/benchmarks.md
     "decoder-8x128": text(Decoder, 8, 128, 256, ("Block",), steps=12, default=False),
     "decoder12-8x512": text(decoder12, 8, 512, 256, ("Block",), steps=3, default=False),
     "decoder12-fused-8x512": text(decoder12_fused, 8, 512, 256, ("Block",), steps=3, default=False),
@@ -220,7 +220,7 @@ class Step:
         return run
 
     def settings(self):
-        """Of this mode, from least to most recomputation."""
+        """The settings of this mode, from least to most recomputation."""
         if self.mode == "checkpoint":
             return list(range(len(self.blocks) + 1))
         return [x / 10 for x in range(10, -1, -1)]
@@ -245,7 +245,7 @@ class Step:
         return loss.item()
 
     def peak(self):
-        """Largest sum of live allocations in one step, with what stays between two."""
+        """The most bytes allocated at a time in a step, together with what stays between steps."""
         self()
         self.optimizer.zero_grad(set_to_none=True)
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
@@ -261,7 +261,7 @@ class Step:
 
 
 def peaks(step):
-    """Of every setting; more recomputation is not always a lower peak."""
+    """[(setting, peak)] of every setting; more recomputation is not always a lower peak."""
     found = []
     for setting in step.settings():
         step.set(setting)

@@ -42,7 +42,7 @@ def compile_(rtc, source, arch):
 
 
 def resources(log):
-    """{kernel: {registers, stack, spill}} of ptxas -v."""
+    """{kernel: {registers, stack, spill}} from the log of ptxas -v."""
     out, name = {}, None
     for line in log.splitlines():
         m = re.search(r"Compiling entry function '(\w+)'|Function properties for (\w+)", line)
@@ -81,7 +81,7 @@ def accesses(disasm, cubin):
 
 
 def kernel_of(function):
-    """ck_3 of its phase ck_3_1"""
+    """The kernel that a function is a phase of: ck_3 for ck_3_1."""
     return re.sub(r"^(ck_\d+)_\d+$", r"\1", function)
 
 
@@ -101,7 +101,7 @@ def launches(source):
 
 
 def blocks_of(launch):
-    """of its largest phase"""
+    """The number of blocks of the launch's largest phase."""
     return max(blocks for _, blocks, _, _ in launch["phases"])
 
 
@@ -115,7 +115,7 @@ def describe(function, runs):
 
 
 def along_rows(source):
-    """accesses along contiguous rows in generated kernels: of 16 bytes, and narrower ones"""
+    """(number of accesses of 16 bytes, number of narrower ones) along contiguous rows in generated kernels"""
     found = re.findall(r"/\* along rows: (\d+) accesses of 16 bytes, (\d+) narrower \*/", source)
     return sum(int(w) for w, _ in found), sum(int(n) for _, n in found)
 
@@ -127,7 +127,7 @@ def listing(title, rows):
 
 
 def check_schedule(runs, wide, narrow):
-    """What holds on every GPU."""
+    """Prints what is the same on every GPU."""
     print(f"  along rows {wide} of {wide + narrow} accesses are of 16 bytes")
     listing("scalar products, convolutions, attention of 1 MFLOP and more",
             [f"{r['mflop']:12.6g} MFLOP {r['what']}" for r in runs if r["scalar"] and r["mflop"] >= 1])

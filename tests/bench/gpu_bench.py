@@ -21,11 +21,11 @@ sys.path.insert(0, HERE)
 import bench_models as models  # noqa: E402
 import torch  # noqa: E402
 
-COMPILING = 4  # processes at a time
+COMPILING = 4  # number of processes that compile at a time
 
 
 def sized(name, *shape):
-    """A row with other sizes: of the input, and of the target the leading ones."""
+    """The row with another batch or another shape of its input, and a target to match."""
     row = models.ROWS[name]
     size = shape[0] if len(shape) == 1 else shape
     inputs = (size, *row.inputs[1:]) if len(shape) == 1 else size
@@ -84,7 +84,7 @@ def clear(step):
 
 
 def serve(name, precision, modes, steps):
-    """Warms the modes up, says so, and times them when it is told to."""
+    """Warms the modes up, prints "ready", and times them once a line comes in."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
     kind = "-bf16" if precision == "bf16" else ""
     made = {mode: models.Step(ROWS[name], mode + kind, "cuda") for mode in modes}
@@ -93,7 +93,7 @@ def serve(name, precision, modes, steps):
         try:
             for _ in range(3):
                 step()
-        except Exception as e:  # out of memory, beside others, too
+        except Exception as e:  # such as out of memory, even if only beside other processes
             result[mode] = {"error": repr(e)[:200]}
         clear(step)
     print("ready", flush=True)

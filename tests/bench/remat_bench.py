@@ -3,7 +3,7 @@
 
 usage: remat_bench.py CKC [--shared DIR] [--time 10] [--only NAME] [--seed 1]
 
-Runs `ckc solve` on each instance of DIR/bench/remat at each budget of the table in design/solver.md, with one thread,
+Runs `ckc solve` on each instance of DIR/bench/remat at each budget of TABLE, with one thread,
 lets check.py of the same folder judge the schedule, and prints cost and bound over the base cost, the gap in points, and
 the seconds until each published cost increase was matched ('-' = not matched, '.' = nothing published).
 """
@@ -34,7 +34,7 @@ NAMES = ("Checkmate", "MOCCASIN", "FastSA", "best seen")
 
 
 def half_unit(x):
-    """Published numbers are rounded: half a unit of their last digit."""
+    """Half a unit of the last digit of a published number: by so much it may be rounded."""
     text = repr(x)
     return 0.5 * 10 ** -(len(text) - text.find(".") - 1) if "." in text else 0.05
 

@@ -38,7 +38,7 @@ WARM_UP = 2
 
 
 def with_packages(folder):
-    """Goes on in a Python that has PACKAGES."""
+    """Unless this Python has PACKAGES, restarts the program in a virtual environment that has them."""
     missing = [p for p in PACKAGES if not importlib.util.find_spec(p)]
     if not missing:
         return
@@ -50,7 +50,7 @@ def with_packages(folder):
         print(f"installing {' '.join(PACKAGES)} in {folder}/venv", file=sys.stderr)
         venv.create(os.path.join(folder, "venv"), with_pip=True, clear=True)
         install = [python, "-m", "pip", "install", "-q"]
-        # where PyTorch's own index is reached: without CUDA, a tenth of the size
+        # from PyTorch's own index, if it can be reached: without CUDA, a tenth of the size
         subprocess.run(install + ["--retries", "0", "--index-url", CPU_INDEX, *PACKAGES[:2]],
                        stderr=subprocess.DEVNULL)
         subprocess.run(install + PACKAGES, check=True)
@@ -97,7 +97,7 @@ class Bench:
         return json.loads(output.splitlines()[-1])
 
     def torch_peaks(self, row, mode):
-        """Setting and peak, from least to most recomputation; none if it fails."""
+        """[(setting, peak)], from least to most recomputation; empty if it fails."""
         try:
             output = self.worker("peaks", row, mode, "--threads", self.args.threads)
             return json.loads(output.splitlines()[-1])
@@ -106,14 +106,14 @@ class Bench:
             return []
 
     def torch_within(self, row, mode, peaks, limit):
-        """The least recomputation that fits; where none does, the least peak."""
+        """Times the least recomputation that fits the limit; if none does, there is only the least peak."""
         for setting, peak in peaks:
             if peak <= limit:
                 return {**self.torch(row, mode, "--set", setting), "peak": peak}
         return {"ms": None, "cpu_ms": None, "peak": min((p for _, p in peaks), default=None)}
 
     def ckc(self, row, precision, budget=None):
-        """Steps of one run; their processor time is read between two, from outside."""
+        """Times the steps of one run; their processor time is read from outside, after each step."""
         steps = WARM_UP + (self.args.steps or self.rows[row].steps)
         output = self.path("ckc", f"{row}-{precision}", "")
         reader, writer = os.pipe()
@@ -144,7 +144,7 @@ class Bench:
                 "predicted_ms": report["predicted_ms"], "recomputed": report["recomputed_steps"]}
 
     def run(self, row, system, side, *arguments, **tags):
-        """Measures once and keeps it; what fails is said, and is '-' in the table."""
+        """Measures once and keeps the record; a failure is printed, and is '-' in the table."""
         try:
             found = side(row, *arguments)
         except RuntimeError as e:
@@ -184,7 +184,7 @@ def measure_times(bench):
 
 
 def check_losses(records, row):
-    """All sides train the same: they begin with the same loss (but for dropout and 16 bits)."""
+    """Warns if first losses differ by more than dropout and 16 bits explain: sides train other steps."""
     losses = {r["system"]: r["loss"] for r in records if r["row"] == row and "loss" in r}
     if losses and max(losses.values()) > 1.02 * min(losses.values()):
         print(f"{row}: not the same step: first losses {losses}", file=sys.stderr)
@@ -208,7 +208,7 @@ def measure_memory(bench):
 
 
 def measure(args):
-    from bench_models import ROWS  # not before the packages are there
+    from bench_models import ROWS  # only now, as it needs the packages
     args.threads = args.threads or (1 if args.cpu_time else os.cpu_count())
     args.budget = [int(x) for x in args.budget.split(",")]
     bench = Bench(args, ROWS)
@@ -235,7 +235,7 @@ def times(x):
 
 
 def mean(values):
-    """Geometric."""
+    """The geometric mean of the values that are there; None: there are none."""
     values = [v for v in values if v]
     return math.exp(statistics.mean(map(math.log, values))) if values else None
 
@@ -245,7 +245,7 @@ def least(*values):
 
 
 class Results:
-    """Medians over rounds."""
+    """The records of all rounds; of() returns medians over them."""
 
     def __init__(self, records, cpu_time):
         self.records, self.key = records, "cpu_ms" if cpu_time else "ms"
@@ -263,7 +263,7 @@ class Results:
 
 
 def print_table(head, lines):
-    """The first column to the left, others to the right."""
+    """Prints a table with the first column aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(head, *lines)]
     for first, *others in [head, *lines]:
         cells = [first.ljust(widths[0])] + [c.rjust(w) for c, w in zip(others, widths[1:])]

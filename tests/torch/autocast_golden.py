@@ -41,7 +41,7 @@ def conv_transpose(x, w, b=None, *, at):
 
 
 def recurrent(x, w, r, b, h, c, *, at):
-    """LSTM and GRU as PyTorch's cells, one product for all gates."""
+    """Computes LSTM and GRU as PyTorch's cells do, with one product for all gates."""
     lstm, outs, lasts, cells = c is not None or at["op"] == "LSTM", [], [], []
     n = r.shape[-1]
     for d in range(w.shape[0]):
@@ -210,7 +210,7 @@ OPS = {
 
 
 def join_gelu(nodes):
-    """x / sqrt(2), Erf, + 1, * x, * 0.5: one GELU, where the last one stood."""
+    """Replaces x / sqrt(2), Erf, + 1, * x, * 0.5 by one GELU, in the place of the last node."""
     made = {o: n for n in nodes for o in n.output}
     users = {}
     for n in nodes:

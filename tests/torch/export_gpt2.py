@@ -35,7 +35,7 @@ def main():
     with FakeTensorMode(allow_non_fake_inputs=True):
         ids = torch.zeros(a.batch, a.length, dtype=torch.int64)
         model = Logits(config).eval()
-        # without its optimizer, which wants values
+        # without the exporter's optimizer, which needs values
         program = torch.onnx.export(model, (ids,), dynamo=True, optimize=False, input_names=["input_ids"])
     program.save(a.path, include_initializers=False, keep_initializers_as_inputs=True)
 

@@ -15,11 +15,11 @@ import torch
 import transformers as T
 from torch._subclasses import FakeTensorMode
 
-SMALL = 4096  # bytes: what graphs have of constants stays in the file
+SMALL = 4096  # bytes: constants up to this size stay in the model file
 
 
 class Logits(torch.nn.Module):
-    """A network whose inputs have these names."""
+    """A network that takes inputs of these names by position and returns its logits."""
 
     def __init__(self, net, *names, **fixed):
         super().__init__()
@@ -82,7 +82,7 @@ NETWORKS = {
 
 
 def without_weights(value, data, offset):
-    """The initializer, if it is large, at an offset of that file; the offset behind it."""
+    """Puts the initializer, if it is large, at an offset of the file `data`; returns the offset behind it."""
     tensor = value.const_value
     if tensor is None or tensor.nbytes <= SMALL:
         try:

@@ -63,7 +63,7 @@ def variants_of(name):
 
 
 class Attentions(TorchDispatchMode):
-    """Counts the attentions of what runs within: fused, or a softmax of matrices of scores."""
+    """Counts the attentions that run within: fused ones, and softmaxes of matrices of scores."""
 
     def __init__(self):
         super().__init__()
@@ -78,7 +78,7 @@ class Attentions(TorchDispatchMode):
 
 
 class AllDouble(TorchDispatchMode):
-    """What is asked for in single precision is made in double."""
+    """Tensors that are asked for in single precision within are made in double precision."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         def double(x):
@@ -93,7 +93,7 @@ def attentions(net, inputs):
 
 
 def in_double(function):
-    """The function, wholly in double precision where it asks for that."""
+    """The function, which runs wholly in double precision if its last argument is float64."""
     def wrapped(*args):
         if args[-1] is not torch.float64:
             return function(*args)
@@ -110,7 +110,7 @@ oracle.gradients, oracle.five_steps = in_double(oracle.gradients), in_double(ora
 
 
 def exported(net, inputs, path, options):
-    """oracle.export in the network's own precision."""
+    """Exports as oracle.export() does, but in the network's own precision."""
     keep = oracle.trained_copy
     if is_half(net):
         oracle.trained_copy = lambda net, dtype: net.train()
@@ -121,8 +121,8 @@ def exported(net, inputs, path, options):
 
 
 class WrittenMasks(TorchFunctionMode):
-    """Boolean masks as the dynamo exporter writes them: of a row that sees nothing PyTorch makes
-    zeros, the file the mean of all values."""
+    """Boolean masks become numbers within, as the dynamo exporter writes them.  Of a row that sees
+    nothing (unseen: there was one) PyTorch makes zeros, the file the mean of all values."""
 
     def __init__(self):
         super().__init__()
@@ -141,11 +141,11 @@ class WrittenMasks(TorchFunctionMode):
 
 
 def normed_convolutions(net, inputs):
-    """(convolution, name of the batch norm behind it, batch norm) of all that are called."""
+    """[(convolution, name of the batch norm behind it, batch norm)] of all that are called."""
     pairs, made = [], {}
 
     def after(module, args, output):
-        made[id(output)] = module, output  # kept, so that no other gets its id
+        made[id(output)] = module, output  # the output is kept, so that no other object gets its id
 
     def before(name, module, args):
         if id(args[0]) in made:
@@ -174,7 +174,7 @@ def folded(net, inputs, path):
             near = [t for t in held.values() if t.shape == tuple(value.shape) and
                     np.allclose(t, value.detach(), rtol=1e-5, atol=1e-7)]
             setattr(conv, key, torch.nn.Parameter(torch.tensor(near[0])))
-        rest = [getattr(norm, k) for k in ("drop", "act") if hasattr(norm, k)]  # timm's
+        rest = [getattr(norm, k) for k in ("drop", "act") if hasattr(norm, k)]  # of timm's norms
         net.set_submodule(name, torch.nn.Sequential(*rest))
     normed = [(n, m) for n, m in net.named_modules() if parametrize.is_parametrized(m, "weight")
               and f"{n}.parametrizations.weight.original0" not in held]
@@ -192,7 +192,7 @@ def is_half(net):
 
 
 def written(path, net, arrays, meta):
-    """Arrays and meta with the file's names of what trains."""
+    """Arrays and meta, in which what trains has the names that it has in the file."""
     match, others, cut = match_initializers(path, net)
     if meta["untie"]:  # merged and left out parameters have their own names again
         holders = [m[0] for m in match.values()]
@@ -206,7 +206,7 @@ def written(path, net, arrays, meta):
 
 
 def export_variant(folder, variant, net, inputs, judge):
-    """judge(network, variant): arrays and meta; returns a text."""
+    """Exports a variant to folder, with arrays and meta of judge(network, variant); returns a text."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "model.onnx")
     symbolic = exported(net, inputs, path, VARIANTS[variant])
@@ -221,8 +221,8 @@ def export_variant(folder, variant, net, inputs, judge):
 
 
 def make_judge(name, net, inputs, target, kind):
-    """What a network has to compute, as one of the exporters writes it; made once if all write
-    the same."""
+    """Returns judge(network, variant): what the network of a variant has to compute, made once for
+    all variants that write the same."""
     count = attentions(net, inputs)
 
     def made(net, mode):
@@ -231,7 +231,7 @@ def make_judge(name, net, inputs, target, kind):
         if not has_oracle(name):
             return {"target": target.numpy(),
                     **{f"input/x{i}": x.numpy() for i, x in enumerate(inputs)}}, meta
-        with mode, sdpa_kernel(SDPBackend.MATH):  # fused, rows that see nothing go wrong
+        with mode, sdpa_kernel(SDPBackend.MATH):  # fused attention is wrong for rows that see nothing
             arrays, more = oracle.make_oracle(name, net, inputs, target, kind)
         return arrays, {**more, **meta}
 

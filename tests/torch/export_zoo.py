@@ -40,7 +40,7 @@ def variants_of(name):
 
 
 def under_file_names(arrays, match):
-    """Stores what belongs to a parameter as the initializer that holds it."""
+    """Renames and converts what belongs to a parameter to the initializer that holds the parameter."""
     renamed = {}
     for key, value in arrays.items():
         head, _, name = key.rpartition("/")

@@ -78,7 +78,7 @@ def build_model(name, inputs, outputs):
 
 
 def forward(model, fed):
-    """The standard's answer: onnxruntime, else ONNX's own reference evaluator."""
+    """(who, results): the standard's answer by onnxruntime, else by ONNX's own reference evaluator."""
     try:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -91,7 +91,7 @@ def forward(model, fed):
 
 
 def compute(name):
-    """(model, arrays of the npz, who confirmed the forward result)."""
+    """Returns (model, arrays of the npz, who confirmed the forward result)."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     inputs, reference = CASES[name][1](rng)
     tensors = {n: to_torch(v) for n, v in inputs.items()}

@@ -73,7 +73,7 @@ def make(folder):
             "dynamo": True, "optimize": how == "optimized"}
         torch.onnx.export(net, (x,), os.path.join(folder, name + ".onnx"), input_names=["x"], output_names=["y"],
                           training=torch.onnx.TrainingMode.TRAINING, external_data=False, **options)
-        if how != "script":  # which writes what its own forward pass has left
+        if how != "script":  # that exporter writes the statistics that its forward pass left
             net.load_state_dict(state)
         with torch.no_grad():
             y = net.eval()(x)

@@ -85,7 +85,7 @@ def export(model, path):
 
 
 def loss_of(model, y, target):
-    """As ckc takes it by itself."""
+    """The loss that ckc takes by itself for such a model."""
     act = getattr(getattr(model.layers[-1], "activation", None), "__name__", "")
     rows, classes = y.reshape(-1, y.shape[-1]), torch.tensor(target.reshape(-1))
     if act == "softmax":

@@ -73,12 +73,12 @@ NO_DROPOUT = {k: 0.0 for k in (
 
 
 def configured(config, attention, **options):
-    """The configuration, with the options that this class has; None: not given."""
+    """A configuration with these options, but for None, and with those of NO_DROPOUT that it knows."""
     known = config().to_dict()
     options = {**{k: v for k, v in NO_DROPOUT.items() if k in known}, **options}
     made = config(**{k: v for k, v in options.items() if v is not None})
     made._attn_implementation = attention
-    made._experts_implementation = "batched_mm"  # the only one for torch.export and doubles
+    made._experts_implementation = "batched_mm"  # the only one that works with torch.export and doubles
     return made
 
 
@@ -342,7 +342,7 @@ MODELS = {
                                rotary_dim=4, n_ctx=24, **GPT2),
     "exaone4": lambda: decoder(hf.Exaone4Config, hf.Exaone4ForCausalLM, sliding_window_pattern=2,
                                **GQA, **WINDOW),
-    # of 1e-8, its own epsilon, the exporter's optimizer leaves nothing
+    # its own epsilon, 1e-8, is lost in the exporter's optimizer
     "helium": lambda: decoder(hf.HeliumConfig, hf.HeliumForCausalLM, head_dim=8,
                               rms_norm_eps=1e-6, **GQA),
     "ernie": lambda: decoder(hf.Ernie4_5Config, hf.Ernie4_5ForCausalLM, head_dim=8, **GQA),

@@ -83,7 +83,7 @@ def register_products():
 # Weights of a few bits
 
 def unpacked(data, bits, count):
-    """Elements along the last dimension of bytes, the first in the lowest bits."""
+    """The elements of so many bits in bytes, along the last dimension, the first one in the lowest bits."""
     parts = (data[..., None].astype(np.int64) >> np.arange(0, 8, bits)) & ((1 << bits) - 1)
     return torch.from_numpy(parts.reshape(*data.shape[:-1], -1)[..., :count])
 
@@ -153,7 +153,7 @@ def heads_first(x, heads):
 
 
 def attend(q, k, v, bias=0, cap=0):
-    """Of [batch, heads, sequence, size]; keys and values may have fewer heads."""
+    """Attention of q, k, v [batch, heads, sequence, size]; k and v may have fewer heads."""
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])
     if cap:
@@ -169,7 +169,7 @@ def causal(rows, columns=None, window=None):
 
 
 def turn(x, cosine, sine, interleaved):
-    """x [batch, heads, sequence, size], tables [..., sequence, half]."""
+    """Rotary embedding of x [batch, heads, sequence, size]; cosine, sine [..., sequence, half]."""
     half = cosine.shape[-1]
     a, b, rest = ((x[..., 0:2 * half:2], x[..., 1:2 * half:2], x[..., 2 * half:]) if interleaved
                   else (x[..., :half], x[..., half:2 * half], x[..., 2 * half:]))

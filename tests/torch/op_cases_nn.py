@@ -332,7 +332,7 @@ def causal(t, s):
 
 
 def rotate(x, cos, sin, interleaved=False):
-    """x [batch, heads, seq, size]; cos, sin [batch or 1, seq, size / 2]."""
+    """Rotary embedding of x [batch, heads, seq, size]; cos, sin [batch or 1, seq, size / 2]."""
     cos, sin = cos[:, None], sin[:, None]
     if interleaved:
         a, b = x[..., 0::2], x[..., 1::2]

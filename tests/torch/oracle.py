@@ -49,9 +49,9 @@ def loss_of(kind, output, target):
 
 
 def perturb(net):
-    """No two parameters equal, no scale 1 and no shift 0: exporters merge equal tensors.
+    """Changes parameters so that no two are equal, no scale is 1, no shift 0: exporters merge equal tensors.
 
-    In few bits, so that what an exporter computes of a scale (Gemma's 1 + weight) is exact.
+    New values have few bits, so that what an exporter computes of a scale (Gemma's 1 + weight) is exact.
     """
     with torch.no_grad():
         for p in net.parameters():
@@ -94,12 +94,12 @@ def five_steps(net, inputs, target, kind, make_optimizer, dtype):
 
 
 def meaningful(params, grads):
-    """AdamW makes full steps of the rounding noise of a gradient that is zero: without those."""
+    """The elements whose gradient is not zero: AdamW makes full steps of the rounding noise of others."""
     return {n: p[grads[n].abs() >= 1e-6] for n, p in params.items()}
 
 
 def relative_difference(got, want):
-    """Of all tensors of a dictionary together, relative to their norm."""
+    """The norm of the difference of all tensors of two dictionaries, relative to that of `want`."""
     err = sum(((got[n].double() - w) ** 2).sum() for n, w in want.items()).sqrt()
     return (err / sum((w ** 2).sum() for w in want.values()).sqrt()).item()
 
@@ -173,7 +173,7 @@ def export_dynamo(net, inputs, path, names, output, dynamic, opset, external, op
 
 @contextlib.contextmanager
 def quiet():
-    """The exporters print whole graphs when they fail; the exception says enough."""
+    """Silences the exporters, which print whole graphs when they fail: the exception says enough."""
     logging.disable(logging.CRITICAL)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), \
             contextlib.redirect_stderr(io.StringIO()):
@@ -209,7 +209,7 @@ def export(net, inputs, path, exporter, opset=None, external=False, optimize=Fal
 
 
 def as_stored(value, stored):
-    """What was done to a parameter to get the stored tensor: (word, function of arrays)."""
+    """(word, function of arrays) of what makes the stored tensor of a parameter; None: unknown."""
     if np.array_equal(stored, value):
         return "same", lambda a: a
     if value.ndim == 1 and np.array_equal(stored.ravel(), value):
@@ -265,7 +265,8 @@ def forward_difference(path, inputs, output):
 
 
 def apart(function, *args):
-    """function(*args) in a process of its own, as exporters also crash and hang; how it was killed, "" if not."""
+    """Runs function(*args) in a process of its own, as exporters crash and hang; returns what killed
+    it, or ""."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:

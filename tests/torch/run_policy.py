@@ -1,4 +1,4 @@
-"""Trains models with the policy that `ckc plan MODEL --emit torch` wrote: the same gradients as without.
+"""Trains models with the policy that `ckc plan MODEL --emit torch` wrote; gradients must be those without it.
 
     run_policy.py CKC [--budget 60%]"""
 import argparse
@@ -74,7 +74,7 @@ def main():
     for exporter in ("dynamo", "torchscript"):
         for name, model, x in models():
             if exporter == "torchscript" and name != "resnet18":
-                continue  # it cannot export the masks of today's transformers
+                continue  # torchscript cannot export the masks of today's transformers
             good &= bool(check(name, exporter, a.ckc, a.budget, model, x))
     sys.exit(not good)
 

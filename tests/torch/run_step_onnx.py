@@ -21,12 +21,12 @@ def session(path):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 2
-    options.log_severity_level = 3  # that weights are inputs
+    options.log_severity_level = 3  # no warnings that weights are inputs
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def batch_of(data, name, shape, step):
-    """Rows of the step's batch, as ckc takes them."""
+    """The rows of the step's batch, as ckc chooses them."""
     rows = data[name] if name in data.files else data["input/" + name]
     n = shape[0]
     batches = max(1, rows.shape[0] // n)
@@ -35,7 +35,7 @@ def batch_of(data, name, shape, step):
 
 
 def random_data(path, steps, file, seed):
-    """Rows for every input that is neither a state nor a scalar of the loop."""
+    """Writes random rows for every input that is neither a state nor a scalar of the loop."""
     model = onnx.load(path, load_external_data=False)
     outputs = {o.name for o in model.graph.output}
     rng = np.random.default_rng(seed)
