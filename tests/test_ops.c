@@ -139,7 +139,7 @@ static void check_gradient(Sample *s, int trial)
 }
 
 /* Has the operator a gradient that differences of its result confirm?  Not if it stands for a derivative
- * already, draws random numbers or ends a step; detach computes x, but its gradient is zero. */
+ * already, draws random numbers or updates a parameter; detach computes x, but its gradient is zero. */
 static bool has_gradient(Op op)
 {
     const OpDef *def = op_table[op];

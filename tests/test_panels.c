@@ -26,8 +26,7 @@ static void to_panels(const float *matrix, int64_t columns, float *panels)
         panels[(i % N / columns * K + i / N) * columns + i % columns] = matrix[i];
 }
 
-/* Computes y[m, N] = a b with the routine that choose_routine() chooses; b lies in panels of so many
- * columns. */
+/* Computes y[m, N] = a b by the routine of choose_routine(); b lies in panels of so many columns. */
 static void multiply(int64_t m, int64_t columns, const float *a, const float *b, float *y, int threads)
 {
     Diag diag = {0};

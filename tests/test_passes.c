@@ -94,8 +94,7 @@ static bool import_model(Golden *s, OnnxModel *m, int row)
     return onnx_import(m, &opt, &s->g, &s->diag);
 }
 
-/* Returns the largest difference between the outputs of two graphs, relative to the largest element of
- * a's. */
+/* Returns the largest difference of the outputs of two graphs, relative to the first's largest element. */
 static double distance(const Graph *a, const Graph *b)
 {
     Arena mem = {0};

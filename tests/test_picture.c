@@ -1,5 +1,4 @@
-/* test_picture.c -- report.html and what --plot and --trace write are well-formed and show the plan's
- * numbers. */
+/* test_picture.c -- report.html, --plot and --trace write well-formed files that show the plan's numbers. */
 #include "cli/plot.h"
 #include "command.h"
 #include "onnx_builder.h"

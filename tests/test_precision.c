@@ -55,8 +55,8 @@ static void check_as_autocast(int i, PrecisionKind kind, const DeviceOps *device
 START_TEST(gradients_as_autocast) { check_as_autocast(_i / 2, halves[_i % 2], NULL); }
 END_TEST
 
-/* The same on the fake GPU: in bf16 for a network with attention and one with convolutions; with CKC_LONG=1
- * for all networks and both types. */
+/* The same on the CUDA device: in bf16 for a network with attention and one with convolutions; with
+ * CKC_LONG=1 for all networks and both types. */
 START_TEST(gradients_as_autocast_on_cuda)
 {
     const char *path = network[_i / 2];

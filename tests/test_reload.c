@@ -1,5 +1,5 @@
 /* test_reload.c -- a printed plan, whatever its schedule, is read back as the same plan and gives the same
- * bits. tests/reload.sh tests this with whole networks, as users run them. */
+ * bits.  tests/reload.sh tests this with whole networks, as users run them. */
 #include "tests.h"
 #include "step.h"
 #include "passes/instance.h"

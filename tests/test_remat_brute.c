@@ -14,7 +14,7 @@ typedef struct {
     uint32_t in[MAX_NODES]; /* the nodes that each one reads, as bits */
     int inplace[MAX_NODES]; /* input whose buffer may be taken over, -1 = none */
     bool keep[MAX_NODES];
-    bool once[MAX_NODES], fetched[MAX_NODES]; /* fetched: may be fetched, at the cost fetch[] */
+    bool once[MAX_NODES], fetched[MAX_NODES]; /* once: not to run again; fetched: may be, at cost fetch[] */
     int64_t fetch[MAX_NODES], link, link_of[MAX_NODES], host;
 } Dag;
 

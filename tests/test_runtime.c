@@ -1,5 +1,5 @@
-/* test_runtime.c -- executed plans give what the reference evaluator gives; bad plans and data are refused;
- * costs of kernels are measured, kept and learned. */
+/* test_runtime.c -- executed plans give what the reference evaluator gives; steps are fed from data; bad
+ * plans and bad data are refused; costs of kernels are measured, kept and learned. */
 #include "tests.h"
 #include "command.h"
 #include "passes/passes.h"

@@ -114,8 +114,8 @@ END_TEST
 
 /* Networks with large weights or wide residuals meet a budget of 60 % of the step that keeps everything;
  * ResNet-50, which keeps little of one image beside its weights, meets 62 % (the least is 60.75 %).  The last
- * network is planned, not run: it takes 0.6 GB.  All are planned with AVX2, ResNet-50, in which workspaces
- * decide, with AVX-512 as well. */
+ * network is only planned: it takes 0.6 GB.  All use AVX2; ResNet-50, whose workspaces decide, is also
+ * planned with AVX-512. */
 START_TEST(small_budgets)
 {
     const Model *m = &light[_i < NLIGHT ? _i : RESNET];

@@ -77,9 +77,8 @@ static void write_device(const char *name, int reserved)
     ck_assert_int_eq(fclose(f), 0);
 }
 
-/* Bytes that a driver reserves are not counted twice: a sweep whose budget includes them has the verdict of
- * one without, and a plan at a budget in percent the same arena.  A batch that fits only in micro-batches is
- * drawn. */
+/* Bytes that a driver reserves count once: a sweep whose budget includes them has the verdict of one without,
+ * and a plan at a budget in percent the same arena.  A batch that fits only in micro-batches is drawn. */
 START_TEST(micro_batches_alone_fit)
 {
     enum { RESERVED = 100000, ROOM = 110000 };
