@@ -119,6 +119,20 @@ static bool is_updated(const Graph *g, Val v)
     return false;
 }
 
+/* Is v, or a view of it, an output, or read by an update?  A state that the step overwrites cannot take its
+ * place: the output would be the new state, and of two updates that read each other's states none could come
+ * first. */
+static bool outlives_states(const Rewrite *rw, Val v)
+{
+    bool outlives = graph_is_out(rw->g, v);
+    const Node *n;
+    for (uint32_t i = 0; !outlives && (n = rewrite_reader(rw, v, i)); i++) {
+        unsigned traits = node_def(n)->traits;
+        outlives = (traits & OPT_ONCE) || ((traits & OPT_VIEW) && outlives_states(rw, n->out[0]));
+    }
+    return outlives;
+}
+
 static Val apply_rules(Sweep *s, Rule *const *rules, uint32_t id)
 {
     const Graph *g = s->rw.g;
@@ -126,7 +140,7 @@ static Val apply_rules(Sweep *s, Rule *const *rules, uint32_t id)
         Node n = g->nodes[id];
         Val v = (*rules)(&s->rw, &n);
         if (v.i && type_equal(val_type(g, v), val_type(g, n.out[0])) &&
-            !(graph_is_out(g, n.out[0]) && is_updated(g, v)))
+            !(is_updated(g, v) && outlives_states(&s->rw, n.out[0])))
             return v;
     }
     return (Val){0};
