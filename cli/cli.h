@@ -344,6 +344,8 @@ bool saves(const Options *o, const char *suffix);
 bool output_check(Job *j);
 /* Can the plan be written as --emit says? */
 bool output_translates(Job *j);
+/* Has the model a place for the weights that --save FILE.onnx writes into a copy of it? */
+bool output_fits_model(Job *j);
 /* False: weights that are to be saved are not finite after so many steps. */
 bool output_finite(Job *j, int64_t step);
 /* Writes step.ckp, consts.bin, kernels.c, kernels.cu, report.json, report.html and other files of --emit. */

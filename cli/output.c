@@ -366,6 +366,9 @@ static bool add_weight(Job *j, Val v, bool copy, SaveValue *s, int *n)
     return true;
 }
 
+/* Is a weight written into a copy of the model? */
+static bool is_copied(const Value *v) { return value_is_weight(v) && v->kind != VAL_CONST; }
+
 /* Gathers the weights for a copy of the model, with frozen ones, or for the modules that it was made from,
  * with --save-trained only the trained ones. */
 static bool gather_weights(Job *j, bool copy, SaveValue **s, int *n)
@@ -378,8 +381,8 @@ static bool gather_weights(Job *j, bool copy, SaveValue **s, int *n)
             count++;
     *s = NEW(&j->tmp, SaveValue, count + 1);
     for (uint32_t i = 1; i < g->nvals; i++)
-        if (value_is_weight(&g->vals[i]) &&
-            (copy ? g->vals[i].kind != VAL_CONST : changes[i] || !j->o->save_trained))
+        if (copy ? is_copied(&g->vals[i])
+                 : value_is_weight(&g->vals[i]) && (changes[i] || !j->o->save_trained))
             TRY(add_weight(j, (Val){i}, copy, *s, n));
     return true;
 }
@@ -411,15 +414,37 @@ bool output_finite(Job *j, int64_t step)
     return true;
 }
 
-static bool save_onnx(Job *j, const char *path)
+/* Opens the model that a copy is made of. */
+static bool open_model(Job *j)
 {
-    SaveValue *s;
-    int n;
-    TRY(gather_weights(j, true, &s, &n));
     TRY(!j->in_schedule || files_model(j));
     if (!j->model && !(j->model = onnx_open(j->model_path ? j->model_path : "", &j->o->diag)))
         return false;
     onnx_allow(j->model, j->o->allow, j->o->nallow);
+    return true;
+}
+
+bool output_fits_model(Job *j)
+{
+    const Graph *g = j->plan->g;
+    const char **name = NEW(&j->arena, const char *, g->nvals);
+    int n = 0;
+    if (!saves(j->o, ".onnx"))
+        return true;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        if (is_copied(&g->vals[i]) && !g->vals[i].in_model->of_module)
+            name[n++] = g->vals[i].in_model->name;
+    j->blame = j->model_path;
+    TRY(open_model(j) && onnx_save_check(j->model, n, name, &j->o->diag));
+    j->blame = NULL;
+    return true;
+}
+
+static bool save_onnx(Job *j, const char *path)
+{
+    SaveValue *s;
+    int n;
+    TRY(gather_weights(j, true, &s, &n) && open_model(j));
     return onnx_save(j->model, path, n, s, !j->o->training, &j->o->diag);
 }
 

@@ -401,7 +401,7 @@ bool job_train(Job *j)
     TRY(job_count(j));
     if (j->steps == 0)
         return true;
-    TRY(job_begin(j) && check_left(j));
+    TRY(output_fits_model(j) && job_begin(j) && check_left(j));
     bool pauses = o->checkpoint || j->val;
     TrainOptions to = job_options(j, j->steps - j->done);
     /* A checkpoint is written before the validation of its step, which the run may not have come to. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "onnx_builder.h"
 #include "ir/onnx/onnx_int.h"
 #include "ir/onnx/protobuf.h"
 #include "ir/onnx/save.h"
@@ -494,6 +495,35 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* A copy of the model has no place for a weight of a branch, whether it trains or not: that is said before
+ * the run, also of a schedule. */
+START_TEST(a_branch_is_not_saved)
+{
+    float w[6] = {1, 2, 3, 4, 5, 7}, bias[2] = {1, 2};
+    Arena a = {0};
+    Builder b, branch;
+    start(&b, 17);
+    start(&branch, 17);
+    add_value(&branch, &a, "z", FLOAT, "22", false);
+    add_tensor(&branch, "bias", 1, (int64_t[]){2}, bias);
+    add_node(&branch, &a, "Add", "h bias", "z");
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "22", false);
+    add_tensor(&b, "w", 2, (int64_t[]){3, 2}, w);
+    add_bool(&b, "yes", true);
+    add_node(&b, &a, "MatMul", "x w", "h");
+    Onnx__NodeProto *n = add_node(&b, &a, "If", "yes", "y");
+    add_attr(&b, n, "then_branch")->g = &branch.graph;
+    add_attr(&b, n, "else_branch")->g = &branch.graph;
+    save(&b, &a, "branch.onnx");
+    ckc_refuses("branch.onnx -o p --metrics m --save s.onnx", 1, "no 'bias' to replace in the main graph");
+    ckc_refuses("branch.onnx -o p --metrics m --save s.onnx --freeze bias", 1, "no 'bias' to replace");
+    ckc_accepts("branch.onnx -o p -q --save s.safetensors");
+    ckc_refuses("run p/step.ckp --metrics m --save s.onnx", 1, "no 'bias' to replace in the main graph");
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_save(void)
 {
     Suite *s = suite_create("save");
@@ -510,5 +540,7 @@ Suite *suite_save(void)
     tcase_add_test(tc, batch_norm_of_a_function);
     tcase_add_test(tc, refusals);
     suite_add_tcase(s, tc);
+    tc = command_case(s, "runs");
+    tcase_add_test(tc, a_branch_is_not_saved);
     return s;
 }

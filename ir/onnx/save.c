@@ -270,6 +270,14 @@ static bool new_initializer(Save *s, Target *t)
     return write_tensor(s, &head, data, size, s->spill);
 }
 
+static bool no_place(Diag *d, const char *name)
+{
+    return fail(d,
+                "there is no '%s' to replace in the main graph: --save FILE.safetensors has what is in "
+                "branches and loops",
+                name);
+}
+
 /* Adds the parameters told apart, for which the file has no place. */
 static bool add_apart(Save *s)
 {
@@ -333,8 +341,7 @@ static bool rewrite_graph(Save *s, const WireField *graph)
     TRY(add_apart(s));
     for (int i = 0; i < s->n; i++)
         if (!s->target[i].placed && !s->target[i].v->alias)
-            return fail(s->d, "there is no '%s' to replace in the main graph: --save FILE.safetensors has "
-                        "what is in branches and loops", s->target[i].v->name);
+            return no_place(s->d, s->target[i].v->name);
     return !w.bad || fail(s->d, "malformed graph");
 }
 
@@ -444,6 +451,25 @@ static bool save(Save *s)
         return fail(s->d, "there is no graph in it");
     s->old = find_field(map->data, map->size, MODEL_IR_VERSION, &version) && version.value < 4;
     return rewrite_model(s, &graph) && write_model(s);
+}
+
+bool onnx_save_check(OnnxModel *m, int n, const char *const *name, Diag *d)
+{
+    Arena a = {0};
+    const Onnx__GraphProto *gp = m->proto->graph;
+    NameMap places = name_map(&a);
+    for (size_t i = 0; i < gp->n_initializer; i++)
+        name_put(&places, pb(gp->initializer[i]->name), 0);
+    for (size_t i = 0; i < gp->n_input; i++)
+        name_put(&places, pb(gp->input[i]->name), 0);
+    for (size_t i = 0; i < gp->n_node; i++)
+        for (size_t k = 0; k < gp->node[i]->n_output; k++)
+            name_put(&places, pb(gp->node[i]->output[k]), 0);
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++)
+        ok = name_get(&places, name[i]) || name_get(&model_merged(m)->apart, name[i]) || no_place(d, name[i]);
+    arena_free(&a);
+    return ok;
 }
 
 bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, bool inference, Diag *d)

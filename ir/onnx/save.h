@@ -24,5 +24,7 @@ typedef struct {
  * itself.  Tensors inside of subgraphs cannot be replaced: a message names the value. */
 bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, bool inference,
                Diag *d);
+/* Has the model a place for values of these names? */
+bool onnx_save_check(OnnxModel *m, int n, const char *const *name, Diag *d);
 
 #endif
