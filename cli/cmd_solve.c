@@ -225,14 +225,17 @@ static int run_policies(Solve *job)
     if (!remat_bound(&job->inst, job->budget, 0, &bound, job->err))
         return bad(job);
     t.bound = bound.infeasible ? 0 : (double)bound.cost;
-    for (uint32_t i = 0; i < t.n; i++)
+    bool fits = false;
+    for (uint32_t i = 0; i < t.n; i++) {
         if (!fill_row(job, &t, &t.row[i]))
             return bad(job);
+        fits |= t.row[i].fits;
+    }
     if (job->o->json)
         policies_json(&t);
     else
         policies_print(stdout, &t);
-    return EXIT_OK;
+    return fits ? EXIT_OK : EXIT_INFEASIBLE;
 }
 
 static int run_policy(Solve *job)
@@ -249,6 +252,8 @@ static bool check_options(Options *o)
     bool all = o->step.policy && strcmp(o->step.policy, "all") == 0;
     if (!!o->pareto + o->min_budget + !!o->step.policy > 1)
         return fail(&o->diag, "--pareto, --min-budget and --policy exclude each other");
+    if (o->min_budget && o->budget)
+        return fail(&o->diag, "--min-budget looks for the least --budget: leave that out");
     return !o->output || (!o->pareto && !all) ||
            fail(&o->diag, "--output is of one schedule, %s finds several", all ? "--policy all" : "--pareto");
 }
@@ -288,5 +293,6 @@ int solve_compare(Options *o)
         return report_error(&o->diag, o->path);
     o->budget = o->budget ? o->budget : "50%";
     o->step.policy = "all";
-    return cmd_solve(o);
+    int status = cmd_solve(o);
+    return status == EXIT_INFEASIBLE ? EXIT_OK : status; /* a comparison is done where nothing fits, too */
 }

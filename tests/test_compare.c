@@ -227,6 +227,11 @@ START_TEST(solve_answers_one_question)
     ckc_refuses("solve w.dag --min-budget --pareto 2", 1, "exclude each other");
     ckc_refuses("solve w.dag --min-budget --budget 80% --policy all", 1, "exclude each other");
     ckc_refuses("solve w.dag --pareto 2 --budget 80% --policy dtr", 1, "exclude each other");
+    ckc_refuses("solve w.dag --min-budget --budget 80%", 1, "leave that out");
+    ckc_accepts("solve w.dag --min-budget");
+    ckc_accepts("solve w.dag --policy all --budget 80%");
+    ck_assert_int_eq(ckc("solve w.dag --policy all --budget 50%"), 3);
+    ckc_accepts("compare w.dag --budget 50%");
 }
 END_TEST
 
