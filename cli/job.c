@@ -71,6 +71,27 @@ static void remember_outputs(Job *j)
         j->output[i] = g->vals[g->out[i].i].name;
 }
 
+static bool is_named(const Value *v, const char *name)
+{
+    bool named = false;
+    for (const ModelName *m = v->in_model; m; m = m->next)
+        named |= strcmp(m->name, name) == 0;
+    return named;
+}
+
+/* Says which arrays of the data are not read, as they have names of weights. */
+static void mention_weights(Job *j)
+{
+    const OnnxOptions *im = &j->o->step.import;
+    for (uint32_t i = 1; i < j->graph.nvals; i++)
+        for (int k = 0; k < im->ndata && value_is_weight(&j->graph.vals[i]); k++)
+            if (is_named(&j->graph.vals[i], im->data[k]))
+                job_remark(j, arena_printf(&j->arena,
+                                           "%s: '%s' is not read: it is a weight of the model, which "
+                                           "--weights FILE gives other values",
+                                           j->o->data, im->data[k]));
+}
+
 /* Runs the passes `only`, or all (NULL) except `without`. */
 static bool run_passes(Job *j, const PassRun *how, const char *only, const char *without)
 {
@@ -164,6 +185,7 @@ bool job_prepare(Job *j, const PassRun *how)
     o->step.import.weightless = o->steps == 0 && !o->record;
     TRY(ask_device(j) && run_passes(j, how, "bind", NULL)); /* alone: reports need what bind finds */
     remember_outputs(j);
+    mention_weights(j);
     TRY(weights_give(j) && run_passes(j, how, NULL, "bind,remat,plan"));
     j->info.plan.model = j->model_path = o->path;
     j->plan_seconds = clock_seconds() - start;

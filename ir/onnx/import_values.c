@@ -133,6 +133,12 @@ typedef struct {
     char inputs[200]; /* names of the inputs that have it, for the message */
 } Unbound;
 
+/* The size that a symbol has in the data of an input. */
+typedef struct {
+    const char *symbol, *input;
+    int64_t size;
+} Fed;
+
 typedef struct {
     Import *x;
     bool *used; /* per --bind option: has an input asked for it? */
@@ -140,6 +146,8 @@ typedef struct {
     uint32_t nsymbol, csymbol;
     Unbound unbound[32];
     int nunbound;
+    Fed *fed;
+    uint32_t nfed, cfed;
     bool has_batch; /* some dimension is called batch */
 } Binder;
 
@@ -253,6 +261,23 @@ static bool find_size(Binder *b, const char *by_place, const char *symbol, int k
     return use_bind(b, size_bind(b->x->opt, b->has_batch, by_place, symbol, k), value);
 }
 
+/* Are the data of a dimension as large as --bind says, and as those of others that have its symbol?  The
+ * latter unless --bind gives it by its place. */
+static void check_fed(Binder *b, const char *by_place, Fed now, int k)
+{
+    const OnnxOptions *opt = b->x->opt;
+    int64_t said = now.size;
+    if (find_size(b, by_place, now.symbol, k, &said) && said != now.size)
+        diag_set(b->x->d, "input '%s' has %s = %lld in the data, and --bind says %lld", now.input, now.symbol,
+                 (long long)now.size, (long long)said);
+    for (uint32_t i = 0; i < b->nfed && !find_bind(opt, by_place); i++)
+        if (strcmp(b->fed[i].symbol, now.symbol) == 0 && b->fed[i].size != now.size)
+            diag_set(b->x->d, "input '%s' has %s = %lld in the data, and input '%s' has %lld", now.input,
+                     now.symbol, (long long)now.size, b->fed[i].input, (long long)b->fed[i].size);
+    b->fed = arena_grow(b->x->a, b->fed, b->nfed, &b->cfed, sizeof *b->fed);
+    b->fed[b->nfed++] = now;
+}
+
 static void bind_dim(Binder *b, const char *input, int k,
                      const Onnx__TensorShapeProto__Dimension *dim, int64_t *value)
 {
@@ -269,10 +294,8 @@ static void bind_dim(Binder *b, const char *input, int k,
         symbol = dim->dim_param;
     if (feed && k < feed->type.rank) {
         *value = feed->type.dim[k];
-        int64_t said = *value;
-        if (find_size(b, by_place, symbol, k, &said) && said != *value)
-            diag_set(b->x->d, "input '%s' has %s = %lld in the data, and --bind says %lld", input, symbol,
-                     (long long)*value, (long long)said);
+        Fed now = {arena_strndup(b->x->a, symbol, strlen(symbol)), input, *value};
+        check_fed(b, by_place, now, k);
         return;
     }
     if (!find_size(b, by_place, symbol, k, value))
@@ -421,6 +444,9 @@ bool import_inputs(Import *x, const Onnx__GraphProto *gp)
                             (long long)tensor_i(feed, 0), (long long)number);
             Tensor bound = {t, arena_alloc(x->g->arena, (size_t)type_bytes(&t) + 1, 1)};
             tensor_set_i(&bound, 0, number);
+            if (tensor_i(&bound, 0) != number)
+                return fail(x->d, "--bind %s=%lld: input '%s' is %s, which has no such value", name,
+                            (long long)number, name, type_str(&t, want));
             v = graph_const(x->g, name, t, bound.data);
             set_data_type(x, v, tensor_type(gp->input[i])->elem_type);
             scope_set(x, name, v);

@@ -1,0 +1,79 @@
+/* test_inputs.c -- what --bind and --data give the inputs of a model, and what is no value of theirs. */
+#include "tests.h"
+#include "command.h"
+#include "onnx_builder.h"
+#include "runtime/runtime.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* y = x w c + z w, of inputs x [N,3], z [N,3] and c, an unsigned byte. */
+static void make_model(void)
+{
+    float w[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    Arena a = {0};
+    Builder b;
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "N3", true);
+    add_value(&b, &a, "z", FLOAT, "N3", true);
+    add_value(&b, &a, "c", ONNX__TENSOR_PROTO__DATA_TYPE__UINT8, "1", true);
+    add_value(&b, &a, "y", FLOAT, "N4", false);
+    add_tensor(&b, "w", 2, (int64_t[]){3, 4}, w);
+    add_int(&b, add_node(&b, &a, "Cast", "c", "f"), "to", FLOAT);
+    add_node(&b, &a, "MatMul", "x w", "xw");
+    add_node(&b, &a, "MatMul", "z w", "zw");
+    add_node(&b, &a, "Mul", "xw f", "xwf");
+    add_node(&b, &a, "Add", "xwf zw", "y");
+    save(&b, &a, "m.onnx");
+    arena_free(&a);
+}
+
+static void write_data(int64_t x, int64_t z)
+{
+    static float rows[24];
+    int64_t one = 1;
+    uint8_t c = 2;
+    Diag d = {0};
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){x, 3}), rows}},
+                       {"z", {type_make(DT_F32, 2, (int64_t[]){z, 3}), rows}},
+                       {"c", {type_make(DT_U8, 1, &one), &c}},
+                       {"w", {type_make(DT_F32, 2, (int64_t[]){2, 4}), rows}}};
+    ck_assert_msg(npz_write("d.npz", 4, v, &d), "%s", d.msg);
+}
+
+START_TEST(an_integer_of_its_type)
+{
+    make_model();
+    ckc_accepts("plan m.onnx --bind N=4,c=255 -o o -q");
+    ckc_refuses("plan m.onnx --bind N=4,c=300 -o p", 1, "--bind c=300: input 'c' is u8[1]");
+    ckc_refuses("plan m.onnx --bind N=4,c=-1 -o p", 1, "--bind c=-1: input 'c' is u8[1]");
+}
+END_TEST
+
+START_TEST(a_symbol_has_one_size)
+{
+    make_model();
+    write_data(4, 4);
+    ckc_accepts("eval m.onnx --data d.npz");
+    write_data(4, 1);
+    ckc_refuses("eval m.onnx --data d.npz", 1, "'z' has N = 1 in the data, and input 'x' has 4");
+    ckc_accepts("eval m.onnx --data d.npz --bind z.0=1"); /* said to be another size */
+}
+END_TEST
+
+START_TEST(a_weight_is_no_input)
+{
+    make_model();
+    write_data(4, 4);
+    ckc_prints("eval m.onnx --data d.npz", "note: d.npz: 'w' is not read: it is a weight");
+}
+END_TEST
+
+Suite *suite_inputs(void)
+{
+    Suite *s = suite_create("inputs");
+    TCase *t = command_case(s, "inputs");
+    tcase_add_test(t, an_integer_of_its_type);
+    tcase_add_test(t, a_symbol_has_one_size);
+    tcase_add_test(t, a_weight_is_no_input);
+    return s;
+}
