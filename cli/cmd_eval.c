@@ -84,7 +84,9 @@ static json_t *output_json(const char *name, const Tensor *t, bool print)
         high = v > high ? v : high;
         sum += v;
     }
-    if (print)
+    if (print && !n)
+        print_line(stdout, "%-18s %-14s no elements", name, type_str(&t->type, type));
+    else if (print)
         print_line(stdout, "%-18s %-14s min %-9.4g mean %-9.4g max %.4g", name,
                    type_str(&t->type, type), low, sum / (double)n, high);
     json_t *o = json_pack("{s:o, s:s}", "name", text_json(name), "type", type_str(&t->type, type));

@@ -133,6 +133,10 @@ static bool find_device(Options *o)
     }
     if (o->step.offload == OFFLOAD_AUTO && !o->step.host_bytes)
         o->step.offload = OFFLOAD_NO;
+    if (!o->ops && o->epochs)
+        return fail(&o->diag,
+                    "--emit cuda runs no step here: --steps N says of how many it writes the inputs, "
+                    "not --epochs");
     o->record = o->steps < 0 ? RECORDED : o->steps;
     o->steps = o->ops ? o->steps : 0;
     return o->device.capability > 0 ||

@@ -40,6 +40,20 @@ static bool fits_machine(const Plan *p, PassCtx *cx, int64_t budget)
                        o->cost ? "; ckc plan plans for another machine" : "");
 }
 
+int64_t budget_within_memory(const PassCtx *cx, int64_t budget)
+{
+    const StepOptions *o = cx->opt;
+    if (!o->memory_limits || o->memory <= 0 || budget <= o->memory)
+        return budget;
+    if (cx->note)
+        cx->note(cx->user,
+                 arena_printf(cx->tmp,
+                              "the budget is more than %s has for a step, %lld bytes: planned within "
+                              "its memory",
+                              step_device(o)->title, (long long)o->memory));
+    return o->memory;
+}
+
 int64_t memory_as_budget(const PassCtx *cx, int64_t whole)
 {
     const StepOptions *o = cx->opt;

@@ -51,6 +51,8 @@ bool instance_make(Graph *g, StepInfo *info, bool any_bits, Arena *a, Instance *
 /* The budget in bytes if none was given: the memory of a device that is only planned for, if a step of
  * `whole` bytes does not fit it; else 0 (cost.c). */
 int64_t memory_as_budget(const PassCtx *cx, int64_t whole);
+/* A budget in bytes, or the memory of a device that is planned for if that is less. */
+int64_t budget_within_memory(const PassCtx *cx, int64_t budget);
 
 /* The device's link to the host's memory, within what the options allow (offload.c). */
 HostLink step_link(const StepOptions *o);

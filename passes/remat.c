@@ -680,7 +680,8 @@ bool pass_remat(Graph *g, PassCtx *cx)
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = kept.predicted_ns;
     info->plan.bound_ns = kept.predicted_ns;
-    int64_t budget = o->budget ? step_budget(o) : memory_as_budget(cx, kept.arena_bytes);
+    int64_t budget =
+        o->budget ? budget_within_memory(cx, step_budget(o)) : memory_as_budget(cx, kept.arena_bytes);
     TRY(budget_exceeds_reserved(o, cx->diag));
     if (o->budget_fraction > 0)
         budget = (int64_t)fmax(1, o->budget_fraction * (double)whole.arena_bytes); /* 0: none */

@@ -239,6 +239,8 @@ START_TEST(device_as_budget)
         shell("grep -q 'recomputes nothing takes .* planned within its memory' m.ckc/report.json"), 0);
     ckc_accepts("plan " RESNET "--bind batch=16");
     ck_assert_int_ne(shell("grep -q 'planned within' m.ckc/report.json"), 0);
+    ckc_accepts("plan " RESNET "--bind batch=16 --budget 500GB");
+    ck_assert_int_eq(shell("grep -q 'budget is more than .* planned within' m.ckc/report.json"), 0);
     ckc_fails("", "plan " RESNET "--bind batch=65536 --offload no", 3, "(ckc oom finds what fits)");
     ckc_fails("", "plan " RESNET "--bind batch=9000000", 4, "too much; ckc oom finds what fits");
 }
@@ -353,6 +355,7 @@ START_TEST(report)
     ckc_accepts(MLP " --bind batch=4 --output m.ckc --quiet --emit cuda");
     ck_assert_int_eq(access("m.ckc/kernels.cu", R_OK), 0);
     ckc_refuses(MLP " --bind batch=4 --device cpu --emit cuda", 1, "cpu is no NVIDIA GPU");
+    ckc_refuses(MLP " --bind batch=4 --emit cuda --epochs 2 --data d.npz", 1, "--steps N says");
     ckc_accepts(MLP " --bind batch=4 --output m.ckc --quiet");
     char *out = read_text("out");
     ck_assert_str_eq(out, "");

@@ -60,6 +60,14 @@ START_TEST(a_symbol_has_one_size)
 }
 END_TEST
 
+START_TEST(of_no_rows)
+{
+    make_model();
+    write_data(0, 0);
+    ckc_prints("eval m.onnx --data d.npz", "f32[0,4]       no elements\n");
+}
+END_TEST
+
 START_TEST(a_weight_is_no_input)
 {
     make_model();
@@ -74,6 +82,7 @@ Suite *suite_inputs(void)
     TCase *t = command_case(s, "inputs");
     tcase_add_test(t, an_integer_of_its_type);
     tcase_add_test(t, a_symbol_has_one_size);
+    tcase_add_test(t, of_no_rows);
     tcase_add_test(t, a_weight_is_no_input);
     return s;
 }
