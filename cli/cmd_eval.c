@@ -149,6 +149,7 @@ static bool evaluate(Job *j)
                    .dump = o->dump, .time = o->time_passes};
     o->step.import.forward_only = true;
     o->step.import.inference = !o->training;
+    o->step.import.weights = o->weights != NULL;
     o->step.loss = LOSS_NONE;
     o->step.optim = OPTIM_NONE;
     TRY(feed_import(j) && job_plan(j, &how));

@@ -407,6 +407,38 @@ START_TEST(batch_norm_is_brought_to_training_form)
 }
 END_TEST
 
+/* A model without weights, trained or evaluated: they are parameters, and the variance starts at 1. */
+START_TEST(weights_without_values)
+{
+    Arena a = {0};
+    Builder b;
+    const char *const data[] = {"x"};
+    const OnnxOptions form[] = {{.init = false},
+                                {.keep_batch_norm = true},
+                                {.forward_only = true, .inference = true, .init = true},
+                                {.forward_only = true, .inference = true, .weights = true}};
+    for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
+        OnnxOptions opt = form[i];
+        opt.data = data;
+        opt.ndata = 1;
+        start(&b, 15);
+        add_value(&b, &a, "x", FLOAT, "43", true);
+        add_value(&b, &a, "y", FLOAT, "43", false);
+        for (const char *const *name = (const char *const[]){"scale", "bias", "mean", "var", NULL}; *name;
+             name++)
+            add_value(&b, &a, *name, FLOAT, "3", true);
+        add_node(&b, &a, "BatchNormalization", "x scale bias mean var", "y");
+        Imported r = import_file(save(&b, &a, "bn.onnx"));
+        ck_assert_msg(build_graph(&r, &opt), "%s", r.d.msg);
+        const float *var = r.g.vals[graph_find(&r.g, "var").i].data;
+        ck_assert_int_eq(kind_of(&r.g, "scale"), VAL_PARAM);
+        ck_assert(var && var[0] == 1 && var[2] == 1);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* running' = 0.9 running + 0.1 batch, with the population variance or the unbiased one. */
 START_TEST(running_statistics)
 {
@@ -667,6 +699,7 @@ Suite *suite_trains(void)
     tcase_add_test(t, ties_are_reported_restored_and_cut);
     tcase_add_test(t, ties_through_a_transposed_copy);
     tcase_add_test(t, batch_norm_is_brought_to_training_form);
+    tcase_add_test(t, weights_without_values);
     tcase_add_test(t, running_statistics);
     tcase_add_loop_test(t, written_out_batch_norm, 0, 6);
     tcase_add_test(t, folded_norms_are_counted);

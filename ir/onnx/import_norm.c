@@ -28,11 +28,24 @@ static bool is_state(const Import *x, Val v)
     return true;
 }
 
+/* A running variance without a value in the file starts at 1, as in PyTorch. */
+static void start_at_one(Graph *g, Val var)
+{
+    Value *v = &g->vals[var.i];
+    if (v->data || v->file || (v->kind != VAL_STATE && v->kind != VAL_PARAM))
+        return;
+    Tensor ones = {v->type, arena_alloc(g->arena, (size_t)type_bytes(&v->type) + 1, 1)};
+    for (int64_t i = 0; i < type_count(&v->type); i++)
+        tensor_set_f(&ones, i, 1);
+    v->data = ones.data;
+}
+
 static bool batch_norm_given(OnnxNode *n, double eps)
 {
     Graph *g = n->g;
     for (int i = 3; i < 5 && n->x->opt->inference; i++)
         is_state(n->x, n->in[i]);
+    start_at_one(g, n->in[4]);
     Val rstd = one(g, OP_rsqrt, add_scalar(g, channel(n, 4), eps));
     Val x = build2(g, OP_mul, build2(g, OP_sub, n->in[0], channel(n, 3)), rstd);
     n->out[0] = affine(g, x, channel(n, 1), channel(n, 2));
@@ -47,18 +60,6 @@ static Val running(Graph *g, Val old, Val batch, double momentum)
     const Type *t = val_type(g, old);
     batch = build_reshape(g, build_cast(g, batch, t->dt), t->rank, t->dim);
     return build2(g, OP_add, mul_scalar(g, old, momentum), mul_scalar(g, batch, 1 - momentum));
-}
-
-/* A running variance without a value in the file starts at 1, as in PyTorch. */
-static void start_at_one(Graph *g, Val state)
-{
-    Value *v = &g->vals[state.i];
-    if (v->data || v->file)
-        return;
-    Tensor ones = {v->type, arena_alloc(g->arena, (size_t)type_bytes(&v->type) + 1, 1)};
-    for (int64_t i = 0; i < type_count(&v->type); i++)
-        tensor_set_f(&ones, i, 1);
-    v->data = ones.data;
 }
 
 /* Adds an update of a statistic; if several nodes share it, only the first updates it. */

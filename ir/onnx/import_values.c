@@ -393,8 +393,9 @@ static bool *find_weights(Import *x, const Onnx__GraphProto *gp)
         first = first == SIZE_MAX ? i : first;
     }
     for (size_t i = 0; i < gp->n_input; i++)
-        weight[i] = any_data && !is_data(x, gp->input[i]) && !x->opt->forward_only &&
-                    (x->opt->init ? i != first || x->opt->ndata : !have_weights);
+        weight[i] = any_data && !is_data(x, gp->input[i]) &&
+                    (x->opt->init ? i != first || x->opt->ndata
+                                  : !have_weights && (!x->opt->forward_only || x->opt->weights));
     return weight;
 }
 

@@ -72,6 +72,7 @@ typedef struct {
     const char *const *train; /* globs: these are parameters, whatever the rule says */
     int ntrain;
     bool init;         /* all static float inputs but the first are parameters, too */
+    bool weights;      /* parameters have their values elsewhere: with forward_only inputs may be some, too */
     bool forward_only; /* evaluate as it stands: no conversion to training form, no updates
                         */
     bool weightless;   /* for planning only: parameters whose file does not exist have no data */
