@@ -6,14 +6,23 @@
 
 static Val plus(Graph *g, Val a, Val b) { return b.i ? build2(g, OP_add, a, b) : a; }
 
+/* A factor whose rows are its first dimension, in front of the batches. */
+static Val batches_first(Graph *g, Val a)
+{
+    int perm[MAX_RANK], rank = val_type(g, a)->rank;
+    for (int i = 0; i < rank; i++)
+        perm[i] = i < rank - 2 ? i + 1 : i == rank - 2 ? 0 : i;
+    return build_transpose(g, a, perm);
+}
+
 static bool import_fused_matmul(OnnxNode *n)
 {
     Graph *g = n->g;
-    if (attr_int(n, "transBatchA", 0) || attr_int(n, "transBatchB", 0))
-        return refuse(n, "transposed batches");
     if (in_type(n, 0)->rank < 2 || in_type(n, 1)->rank < 2)
         return refuse(n, "vectors");
-    Val y = build_matmul(g, n->in[0], n->in[1], attr_int(n, "transA", 0) != 0, attr_int(n, "transB", 0) != 0);
+    Val a = attr_int(n, "transBatchA", 0) ? batches_first(g, n->in[0]) : n->in[0];
+    Val b = attr_int(n, "transBatchB", 0) ? batches_first(g, n->in[1]) : n->in[1];
+    Val y = build_matmul(g, a, b, attr_int(n, "transA", 0) != 0, attr_int(n, "transB", 0) != 0);
     double alpha = attr_float(n, "alpha", 1);
     n->out[0] = alpha == 1 ? y : mul_scalar(g, y, alpha);
     return n->out[0].i;

@@ -471,6 +471,9 @@ def register_matrix():
     binary("fused_matmul", "FusedMatMul",
            lambda a, b: 0.5 * a.transpose(-1, -2) @ b.transpose(-1, -2), (2, 4, 3), (2, 5, 4),
            domain="com.microsoft", transA=1, transB=1, alpha=0.5)
+    binary("fused_matmul_batches", "FusedMatMul",
+           lambda a, b: torch.einsum("kxym,nxyk->xymn", a, b), (5, 2, 3, 4), (3, 2, 3, 5),
+           domain="com.microsoft", transBatchA=1, transBatchB=1, transA=1, transB=1)
 
 
 for register in (register_unary, register_binary, register_shape, register_indexing,
