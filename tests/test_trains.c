@@ -233,6 +233,34 @@ START_TEST(exporters_say_what_trains)
 }
 END_TEST
 
+/* In a file of torch.export's whose signature a simplifier has dropped, a scalar trains only if its name is a
+ * module's path with a dot; in one of TorchScript's exporter, every scalar with a name
+ * of a module's trains. */
+START_TEST(scalars_without_a_signature)
+{
+    static const char *const nodes[] = {"node_mul", "/m/Mul"};
+    static float two[] = {2};
+    for (int i = 0; i < 2; i++) {
+        Arena a = {0};
+        Builder b;
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "8", true);
+        add_value(&b, &a, "y", FLOAT, "8", false);
+        add_tensor(&b, "m.gain", 0, NULL, two);
+        add_tensor(&b, "scalar_tensor_default", 0, NULL, two);
+        add_node(&b, &a, "Mul", "x m.gain", "h")->name = (char *)(uintptr_t)nodes[i];
+        add_node(&b, &a, "Add", "h scalar_tensor_default", "y");
+        b.model.producer_name = (char *)(uintptr_t) "pytorch";
+        Imported r = import_file(save(&b, &a, "scalars.onnx"));
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+        ck_assert_int_eq(kind_of(&r.g, "m.gain"), VAL_PARAM);
+        ck_assert_int_eq(kind_of(&r.g, "scalar_tensor_default"), i ? VAL_PARAM : VAL_CONST);
+        release(&r);
+        arena_free(&a);
+    }
+}
+END_TEST
+
 /* A ConstantOfShape in the place of a bias trains in a model that was stripped of its weights (_i = 0); in
  * one of PyTorch's, it is zeros that the network itself makes. */
 START_TEST(fills_stand_for_stripped_weights)
@@ -690,6 +718,7 @@ Suite *suite_trains(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, values_decide_what_trains);
     tcase_add_loop_test(t, exporters_say_what_trains, 0, 5);
+    tcase_add_test(t, scalars_without_a_signature);
     tcase_add_test(t, adapters_are_told);
     tcase_add_test(t, biases_train);
     tcase_add_test(t, weights_of_classes_do_not_train);

@@ -22,6 +22,7 @@ struct Roles {
     uint32_t n, cap;
     NameMap last; /* value name to the number of its last use */
     bool nothing_else; /* no initializer or input trains */
+    bool exported;     /* torch.export's names: nodes "node_add_3", what they compute "add_3" */
     bool closed_over;  /* no parameter of the signature is in the file, or read by a node's record */
     const Signature *signature;
 };
@@ -85,13 +86,17 @@ static bool from_pytorch(const Import *x)
 
 /* Is it a parameter by the signature?  TorchScript's exporter writes none, but names what a
  * module holds by the module's path, and constants of its own "onnx::Mul_12",
- * "/layer/Constant_output_0" or "12". */
+ * "/layer/Constant_output_0" or "12".  Where a tool has dropped the signature of torch.export, a
+ * path with a dot is left to tell by. */
 bool role_is_held(const Import *x, const char *name)
 {
     const Declared *said = said_of(x, name);
     if (x->roles->signature->n)
         return said && said->parameter;
-    return from_pytorch(x) && !(*name >= '0' && *name <= '9') && !strpbrk(name, ":/");
+    if (!from_pytorch(x))
+        return false;
+    return x->roles->exported ? strchr(name, '.') != NULL
+                              : !(*name >= '0' && *name <= '9') && !strpbrk(name, ":/");
 }
 
 /* Is anything else read that the nearest module around the norm (of name length len) holds?  A norm of a part
@@ -138,6 +143,8 @@ Roles *roles_find(Import *x)
     add_uses(x, r, gp, 0);
     r->signature = model_signature(x->m);
     r->closed_over = is_closed_over(x->m);
+    for (size_t i = 0; i < gp->n_node && !r->exported; i++)
+        r->exported = strncmp(pb(gp->node[i]->name), "node_", 5) == 0;
     x->roles = r;
     r->nothing_else = true;
     for (size_t i = 0; i < gp->n_initializer; i++)
