@@ -1,6 +1,7 @@
 /* command.c -- folders and small files of tests, and runs of ckc. */
 #include "tests.h"
 #include "command.h"
+#include "runtime/data.h"
 #include <dirent.h>
 #include <ftw.h>
 #include <glob.h>
@@ -154,6 +155,24 @@ int64_t json_number(const char *path, const char *key)
     int64_t n = json_integer_value(v);
     json_decref(j);
     return n;
+}
+
+void write_equal_rows(const char *path, int64_t rows, int64_t columns, float value, Tensor target)
+{
+    Diag d = {0};
+    float *x = calloc((size_t)(rows * columns) + 1, sizeof *x);
+    for (int64_t i = 0; i < rows * columns; i++)
+        x[i] = value;
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){rows, columns}), x}}, {"target", target}};
+    ck_assert_msg(npz_write(path, target.data ? 2 : 1, v, &d), "%s", d.msg);
+    free(x);
+}
+
+Tensor rows_of_class(int64_t n, int64_t *data, int64_t value)
+{
+    for (int64_t i = 0; i < n; i++)
+        data[i] = value;
+    return (Tensor){type_make(DT_I64, 1, &n), data};
 }
 
 /* ---- commands -------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #ifndef CKC_TESTS_COMMAND_H
 #define CKC_TESTS_COMMAND_H
 #include "tests.h"
+#include "ir/ir.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,6 +33,9 @@ char *read_text(const char *path); /* the file's text; the caller frees it */
 json_t *read_json(const char *path);
 double real_of(json_t *o, const char *key); /* the number that o has as `key`; none fails the test */
 int64_t json_number(const char *path, const char *key); /* the integer `key` of the object in that file */
+/* Writes an npz with float x[rows, columns], all elements equal to value, and a target unless it is empty. */
+void write_equal_rows(const char *path, int64_t rows, int64_t columns, float value, Tensor target);
+Tensor rows_of_class(int64_t n, int64_t *data, int64_t value); /* a target of n rows, in data[n] */
 
 /* A formatted line for the functions below.  It is static: the next call overwrites it. */
 const char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

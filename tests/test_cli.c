@@ -16,26 +16,6 @@
 
 /* ---- data ----------------------------------------------------------------------------------------- */
 
-/* Writes an npz with float x[rows, columns], all elements equal to value, and a target unless it is empty. */
-static void write_data(const char *path, int64_t rows, int64_t columns, float value, Tensor target)
-{
-    Diag d = {0};
-    float *x = calloc((size_t)(rows * columns) + 1, sizeof *x);
-    for (int64_t i = 0; i < rows * columns; i++)
-        x[i] = value;
-    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){rows, columns}), x}},
-                       {"target", target}};
-    ck_assert_msg(npz_write(path, target.data ? 2 : 1, v, &d), "%s", d.msg);
-    free(x);
-}
-
-static Tensor classes(int64_t n, int64_t *data, int64_t value)
-{
-    for (int64_t i = 0; i < n; i++)
-        data[i] = value;
-    return (Tensor){type_make(DT_I64, 1, &n), data};
-}
-
 /* Writes m.onnx: y = OP(x, w) in a node of that name, with the values of w[4] in the file `location`. */
 static void write_external(const char *op, const char *node, const char *location)
 {
@@ -259,19 +239,19 @@ START_TEST(data)
 {
     int64_t t[8];
     float y[80];
-    write_data("nan.npz", 4, 16, NAN, classes(4, t, 3));
+    write_equal_rows("nan.npz", 4, 16, NAN, rows_of_class(4, t, 3));
     ckc_refuses(MLP " --bind batch=4 --output x --data nan.npz", 1, "x");
-    write_data("shape.npz", 4, 15, 1, classes(4, t, 3));
+    write_equal_rows("shape.npz", 4, 15, 1, rows_of_class(4, t, 3));
     ckc_refuses(MLP " --bind batch=4 --output x --data shape.npz", 1, "x");
-    write_data("few.npz", 3, 16, 1, classes(3, t, 3));
+    write_equal_rows("few.npz", 3, 16, 1, rows_of_class(3, t, 3));
     ckc_refuses(MLP " --bind batch=4 --output x --data few.npz", 1, "few.npz");
-    write_data("class.npz", 4, 16, 1, classes(4, t, 10));
+    write_equal_rows("class.npz", 4, 16, 1, rows_of_class(4, t, 10));
     ckc_refuses(MLP " --bind batch=4 --output x --data class.npz", 1, "target");
-    write_data("none.npz", 4, 16, 1, (Tensor){{0}, NULL});
+    write_equal_rows("none.npz", 4, 16, 1, (Tensor){{0}, NULL});
     ckc_refuses(MLP " --bind batch=4 --output x --data none.npz", 1, "target");
     for (int i = 0; i < 40; i++)
         y[i] = NAN;
-    write_data("target.npz", 4, 16, 1, (Tensor){type_make(DT_F32, 2, (int64_t[]){4, 10}), y});
+    write_equal_rows("target.npz", 4, 16, 1, (Tensor){type_make(DT_F32, 2, (int64_t[]){4, 10}), y});
     ckc_refuses(MLP " --bind batch=4 --output x --data target.npz --loss mse", 1, "target");
     ckc_refuses(MLP " --bind batch=4 --output x --data target.npz", 1, "target");
     ckc_refuses(MLP " --bind batch=4 --output x --data missing.npz", 1, "missing.npz");
@@ -566,71 +546,6 @@ START_TEST(saves_all_state)
 }
 END_TEST
 
-/* Networks exported in training form compute PyTorch's eval() as they are and after being saved, unless
- * --training asks for their training form (tests/torch/inference_golden.py). */
-#define GOLDEN " --data g.npz --expect g.npz --rtol 1e-5 --atol 1e-5 --quiet"
-
-START_TEST(inference)
-{
-    static const char *const names[] = {"conv_script", "conv_dynamo", "conv_optimized", "tied_script",
-                                        "tied_dynamo", "tied_optimized"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        ck_assert_int_eq(
-            shell(format("cp " CKC_SOURCE_DIR "/tests/data/inference/%s.onnx m.onnx && cp " CKC_SOURCE_DIR
-                         "/tests/data/inference/%s.npz g.npz",
-                         names[i], names[i])),
-            0);
-        ckc_accepts("eval m.onnx" GOLDEN);
-        ckc_refuses("eval m.onnx --training" GOLDEN, 1, "elements differ");
-        ckc_accepts("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --save s.onnx");
-        ckc_accepts("eval s.onnx --training" GOLDEN); /* it is saved in inference form */
-        ckc_accepts(
-            "m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --training --save t.onnx");
-        ckc_refuses("eval t.onnx --training" GOLDEN, 1, "elements differ");
-    }
-}
-END_TEST
-
-/* --bind may repeat a symbol's value that follows from the data, but not give another. */
-START_TEST(data_binds)
-{
-    int64_t t[8];
-    write_data("d.npz", 4, 16, 0.5f, classes(4, t, 3));
-    ckc_accepts("eval " MLP " --data d.npz --bind batch=4");
-    ckc_refuses("eval " MLP " --data d.npz --bind batch=8", 1, "batch = 4 in the data, and --bind says 8");
-}
-END_TEST
-
-START_TEST(forward)
-{
-    int64_t t[8];
-    write_data("d.npz", 4, 16, 0.5f, classes(4, t, 3));
-    ckc_accepts("eval " MLP " --data d.npz");
-    ckc_accepts("eval " MLP " --data d.npz --reference --json");
-    json_t *j = read_json("out");
-    ck_assert_uint_eq(json_array_size(json_object_get(j, "outputs")), 1);
-    json_decref(j);
-    ckc_refuses("eval " MLP " --data d.npz --expect d.npz", 1, "logits");
-    ckc_refuses("eval " MLP " --data d.npz --rtol 1", 1, "need --expect");
-}
-END_TEST
-
-/* ckc eval prints an output that equals an input of the model, without any node that reads it. */
-START_TEST(forward_of_nothing)
-{
-    Arena a = {0};
-    Builder b;
-    start(&b, 17);
-    add_value(&b, &a, "x", FLOAT, "48", true);
-    add_value(&b, &a, "y", FLOAT, "48", false);
-    add_node(&b, &a, "Identity", "x", "y");
-    save(&b, &a, "same.onnx");
-    write_data("d.npz", 4, 8, 0.5f, (Tensor){.data = NULL});
-    ckc_prints("eval same.onnx --data d.npz --json", "\"min\": 0.5");
-    arena_free(&a);
-}
-END_TEST
-
 START_TEST(passes)
 {
     write_text("g.ckg", "graph {\n  input %x: f32[2,3]\n  %a: f32[2,3] = relu %x\n  %b: f32[2,3] = relu %x\n"
@@ -696,10 +611,6 @@ Suite *suite_cli(void)
     tcase_add_test(c, average);
     tcase_add_test(c, same_bits);
     tcase_add_test(c, saves_all_state);
-    tcase_add_test(c, inference);
-    tcase_add_test(c, data_binds);
-    tcase_add_test(c, forward);
-    tcase_add_test(c, forward_of_nothing);
     tcase_add_test(c, passes);
     return s;
 }

@@ -1,0 +1,82 @@
+/* test_eval.c -- ckc eval: the forward pass of a model as it is, on data, and compared with results. */
+#include "tests.h"
+#include "command.h"
+#include "onnx_builder.h"
+
+#define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
+
+/* Networks exported in training form compute PyTorch's eval() as they are and after being saved, unless
+ * --training asks for their training form (tests/torch/inference_golden.py). */
+#define GOLDEN " --data g.npz --expect g.npz --rtol 1e-5 --atol 1e-5 --quiet"
+
+START_TEST(inference)
+{
+    static const char *const names[] = {"conv_script", "conv_dynamo", "conv_optimized", "tied_script",
+                                        "tied_dynamo", "tied_optimized"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        ck_assert_int_eq(
+            shell(format("cp " CKC_SOURCE_DIR "/tests/data/inference/%s.onnx m.onnx && cp " CKC_SOURCE_DIR
+                         "/tests/data/inference/%s.npz g.npz",
+                         names[i], names[i])),
+            0);
+        ckc_accepts("eval m.onnx" GOLDEN);
+        ckc_refuses("eval m.onnx --training" GOLDEN, 1, "elements differ");
+        ckc_accepts("m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --save s.onnx");
+        ckc_accepts("eval s.onnx --training" GOLDEN); /* it is saved in inference form */
+        ckc_accepts(
+            "m.onnx --optimizer none --loss none --steps 1 --output v.ckc --quiet --training --save t.onnx");
+        ckc_refuses("eval t.onnx --training" GOLDEN, 1, "elements differ");
+    }
+}
+END_TEST
+
+/* --bind may repeat a symbol's value that follows from the data, but not give another. */
+START_TEST(data_binds)
+{
+    int64_t t[8];
+    write_equal_rows("d.npz", 4, 16, 0.5f, rows_of_class(4, t, 3));
+    ckc_accepts("eval " MLP " --data d.npz --bind batch=4");
+    ckc_refuses("eval " MLP " --data d.npz --bind batch=8", 1, "batch = 4 in the data, and --bind says 8");
+}
+END_TEST
+
+START_TEST(forward)
+{
+    int64_t t[8];
+    write_equal_rows("d.npz", 4, 16, 0.5f, rows_of_class(4, t, 3));
+    ckc_accepts("eval " MLP " --data d.npz");
+    ckc_accepts("eval " MLP " --data d.npz --reference --json");
+    json_t *j = read_json("out");
+    ck_assert_uint_eq(json_array_size(json_object_get(j, "outputs")), 1);
+    json_decref(j);
+    ckc_refuses("eval " MLP " --data d.npz --expect d.npz", 1, "logits");
+    ckc_refuses("eval " MLP " --data d.npz --rtol 1", 1, "need --expect");
+}
+END_TEST
+
+/* ckc eval prints an output that equals an input of the model, without any node that reads it. */
+START_TEST(forward_of_nothing)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "48", true);
+    add_value(&b, &a, "y", FLOAT, "48", false);
+    add_node(&b, &a, "Identity", "x", "y");
+    save(&b, &a, "same.onnx");
+    write_equal_rows("d.npz", 4, 8, 0.5f, (Tensor){.data = NULL});
+    ckc_prints("eval same.onnx --data d.npz --json", "\"min\": 0.5");
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_eval(void)
+{
+    Suite *s = suite_create("eval");
+    TCase *c = command_case(s, "commands");
+    tcase_add_test(c, inference);
+    tcase_add_test(c, data_binds);
+    tcase_add_test(c, forward);
+    tcase_add_test(c, forward_of_nothing);
+    return s;
+}
