@@ -21,10 +21,10 @@ static bool fits(const Shape *s)
     return s->inner > 0 && s->rows > 0 && s->count > 0 && s->outer > 0 && s->rows < most && s->count < most;
 }
 
-/* Bytes per access along rows of n elements. */
+/* Bytes per access along rows of n elements of the result. */
 static int access_bytes(const Kernel *k, int64_t n)
 {
-    int size = dtype_size[k->operand[0]], bytes = WIDE_BYTES;
+    int size = dtype_size[k->operand[2]], bytes = WIDE_BYTES;
     if (k->unaligned)
         return size;
     while (n * size % bytes)
@@ -75,7 +75,7 @@ void gather_kernel(Printer *pr, const Kernel *k)
 
 static int64_t bytes_of(const Kernel *k, const Shape *s)
 {
-    return (s->rows + s->count) * s->inner * s->outer * dtype_size[k->operand[0]];
+    return (s->rows + s->count) * s->inner * s->outer * dtype_size[k->operand[2]];
 }
 
 bool cuda_is_gather_sum(const Kernel *k)
@@ -83,9 +83,7 @@ bool cuda_is_gather_sum(const Kernel *k)
     Shape s = {0};
     if (cuda_is_body(k, "gather_bwd"))
         s = shape_of(k, k->p[3] * k->p[4]);
-    if (!fits(&s) || k->operand[0] != k->operand[2] || (k->operand[0] != DT_F32 && k->operand[0] != DT_F64))
-        return false;
-    return bytes_of(k, &s) >= LEAST_BYTES;
+    return fits(&s) && k->operand[2] == dtype_sum(k->operand[0]) && bytes_of(k, &s) >= LEAST_BYTES;
 }
 
 /* Rows of the table that a block owns. */
@@ -106,7 +104,7 @@ static int64_t found_room(const Kernel *k, const Shape *s)
 CudaLaunch gather_sum_launch(const Kernel *k)
 {
     Shape s = shape_of(k, k->p[3] * k->p[4]);
-    int64_t size = dtype_size[k->operand[0]], pieces = ceil_div(s.count, PIECE);
+    int64_t size = dtype_size[k->operand[2]], pieces = ceil_div(s.count, PIECE);
     int64_t threads = s.outer * pieces * s.inner * size / access_bytes(k, s.inner);
     unsigned blocks = (unsigned)ceil_div(s.rows, own_rows(k, &s)), sums = blocks_for(threads, SUM_THREADS);
     CudaLaunch l = {.phase = {{blocks, FLAT_THREADS, 0}, {blocks, FLAT_THREADS, 0}, {sums, SUM_THREADS, 0},
@@ -120,8 +118,8 @@ void gather_sum_kernel(Printer *pr, const Kernel *k)
 {
     Shape s = shape_of(k, k->p[3] * k->p[4]);
     int64_t own = own_rows(k, &s), list = room(s.count, 4), at = found_room(k, &s);
-    int size = dtype_size[k->operand[0]], bytes = access_bytes(k, s.inner), width = bytes / size, digits = 0;
-    const char *type = text_element(k->operand[0]);
+    int size = dtype_size[k->operand[2]], bytes = access_bytes(k, s.inner), width = bytes / size, digits = 0;
+    const char *type = text_element(k->operand[2]);
     for (int64_t n = own - 1; n > 0; n /= 16)
         digits++;
     LINE("const Gather g = {p1, %d, %" PRId64 ", %" PRId64 ", %" PRId64 ", %d, %" PRId64 ", %" PRId64
@@ -136,7 +134,9 @@ void gather_sum_kernel(Printer *pr, const Kernel *k)
     switch (pr->phase) {
     case 0: LINE("gather_count(&g);"); break;
     case 1: LINE("gather_lists(&g, p2, %d);", bytes); break;
-    case 2: LINE("gather_sum_%s%d(&g, p0, p2, partial);", type, width); break;
+    case 2:
+        LINE("gather_sum_%s%d(&g, p0, p2, partial);", dtype_name[k->operand[0]], width);
+        break;
     default: LINE("gather_join_%s%d(&g, p2, partial);", type, width); break;
     }
 }

@@ -150,7 +150,7 @@ typedef struct {
     Ints shape;
 } GridSampleAttrs;
 
-/* gather_bwd g, i -> zeros of `shape` with g added at i along axis. */
+/* gather_bwd g, i -> zeros of `shape` with g added at i along axis, in the type of sums, dtype_sum(). */
 typedef struct { int64_t axis; Ints shape; } GatherBwdAttrs;
 
 /* dropout x, rng: x * keep / (1-p), keep drawn from (seed, key, step, element); its own gradient.

@@ -85,6 +85,20 @@ static Val rule_sum_rounded(Rewrite *rw, const Node *n)
     return build2(rw->g, OP_add, cast_as(rw, a, &t), cast_as(rw, b, &t));
 }
 
+/* a sum by index of 16-bit values in f32: reads them in 16 bits */
+static Val rule_sum_widened(Rewrite *rw, const Node *n)
+{
+    if (n->op != OP_gather_bwd && n->op != OP_gather_elements_bwd)
+        return none();
+    Type t = *val_type(rw->g, n->in[0]);
+    const Node *p = rewrite_def(rw, unviewed(rw, n->in[0]), OP_cast);
+    DType half = p ? val_type(rw->g, p->in[0])->dt : DT_NONE;
+    if (!p || !dtype_is_half(half) || t.dt != dtype_sum(half))
+        return none();
+    Val in[] = {build_reshape(rw->g, p->in[0], t.rank, t.dim), n->in[1]};
+    return build(rw->g, n->op, n->name, 2, in, n->attr);
+}
+
 static Val rule_neg(Rewrite *rw, const Node *n)
 {
     const Node *p = n->op == OP_neg ? rewrite_def(rw, n->in[0], OP_neg) : NULL;
@@ -521,8 +535,8 @@ static Val rule_relu_pooled(Rewrite *rw, const Node *n)
 
 static Rule *const rules[] = {
     rule_product_scaled, /* must be first: pass_simplify leaves it out for fp16 */
-    rule_copy, rule_neutral, rule_cast, rule_sum_rounded, rule_neg, rule_reshape, rule_transpose,
-    rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
+    rule_copy, rule_neutral, rule_cast, rule_sum_rounded, rule_sum_widened, rule_neg, rule_reshape,
+    rule_transpose, rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
     rule_matmul_batch_sum, rule_slice, rule_conv_positions, rule_expand_operand, rule_uniform,
     rule_tiles, rule_relu_pooled, NULL,
 };

@@ -11,12 +11,9 @@ static const struct {
     DType dt;
     int64_t outer, count, inner;
     int rows, most;
-} sums[] = {{DT_F32, 1, 200, 40, 1500, 30},
-            {DT_F32, 1, 500, 64, 700, 30},
-            {DT_F32, 2, 1100, 60, 1, 0},
-            {DT_F32, 1, 300, 7, 9001, 90},
-            {DT_F32, 1, 200, 50, 1500, 30},
-            {DT_F64, 3, 333, 34, 60, 5}};
+} sums[] = {{DT_F32, 1, 200, 40, 1500, 30}, {DT_F32, 1, 500, 64, 700, 30},  {DT_F32, 2, 1100, 60, 1, 0},
+            {DT_F32, 1, 300, 7, 9001, 90},  {DT_F32, 1, 200, 50, 1500, 30}, {DT_BF16, 1, 300, 60, 1500, 30},
+            {DT_F16, 2, 1100, 61, 9, 20},   {DT_F64, 3, 333, 34, 60, 5}};
 enum { SUMS = sizeof sums / sizeof *sums };
 
 static void sum_sample(Sample *s, int i)

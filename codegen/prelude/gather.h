@@ -157,66 +157,79 @@ FN GatherPiece gather_piece(const Gather *g)
 FN bool gather_begins(const Gather *g, int p) { return p == 0 || g->row[p - 1] != g->row[p]; }
 FN bool gather_ends(const Gather *g, int p, int all) { return p == all || g->row[p] != g->row[p - 1]; }
 
-/* For chunks of `width` elements T: the address of a partial result, and the phases sum and join. */
-#define GATHER_SUMS(T, width)                                                                \
-    FN T *gather_partial_##T##width(const Gather *g, T *partial, const GatherPiece *x,       \
-                                    int64_t piece, int tail)                                 \
-    {                                                                                        \
-        return partial + (((x->outer * x->pieces + piece) * 2 + tail) * g->chunks + x->v) * width; \
-    }                                                                                        \
-    FN void gather_sum_##T##width(const Gather *g, const T *from, T *to, T *partial)         \
-    {                                                                                        \
-        const GatherPiece x = gather_piece(g);                                               \
-        if (x.from >= x.to)                                                                  \
-            return;                                                                          \
-        bool begins = gather_begins(g, x.from);                                              \
-        ALIGNED_16 T sum[width];                                                             \
-        _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = 0;                        \
-        for (int p = x.from; p < x.to; p += GATHER_FLIGHT) {                                 \
-            ALIGNED_16 T u[GATHER_FLIGHT][width];                                            \
-            _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++)                        \
-                if (p + k < x.to)                                                            \
-                    wide_copy(u[k],                                                          \
-                              from + ((x.outer * g->count + g->from[p + k]) * g->chunks + x.v) * width, \
-                              width * (int)sizeof(T));                                       \
-            _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++) {                      \
-                if (p + k >= x.to)                                                           \
-                    continue;                                                                \
-                _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = sum[e] + u[k][e]; \
-                const bool ends = gather_ends(g, p + k + 1, x.all);                          \
-                if (!ends && p + k + 1 < x.to)                                               \
-                    continue;                                                                \
-                T *at = begins && ends                                                       \
-                            ? to + ((x.outer * g->rows + g->row[p + k]) * g->chunks + x.v) * width \
-                            : gather_partial_##T##width(g, partial, &x, x.piece, begins);    \
-                wide_copy(at, sum, width * (int)sizeof(T));                                  \
-                begins = true;                                                               \
-                _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = 0;                \
-            }                                                                                \
-        }                                                                                    \
-    }                                                                                        \
-    FN void gather_join_##T##width(const Gather *g, T *to, T *partial)                       \
-    {                                                                                        \
-        const GatherPiece x = gather_piece(g);                                               \
-        if (x.from >= x.to || gather_ends(g, x.to, x.all))                                   \
-            return;                                                                          \
-        const int row = g->row[x.to - 1];                                                    \
-        if (g->row[x.from] == row && !gather_begins(g, x.from))                              \
-            return;                                                                          \
-        ALIGNED_16 T sum[width];                                                             \
-        wide_copy(sum, gather_partial_##T##width(g, partial, &x, x.piece, 1), width * (int)sizeof(T)); \
-        for (int64_t d = x.piece + 1; d * GATHER_PIECE < x.all && g->row[d * GATHER_PIECE] == row; d++) { \
-            ALIGNED_16 T u[width];                                                           \
-            wide_copy(u, gather_partial_##T##width(g, partial, &x, d, 0), width * (int)sizeof(T)); \
-            _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = sum[e] + u[e];        \
-        }                                                                                    \
-        wide_copy(to + ((x.outer * g->rows + row) * g->chunks + x.v) * width, sum, width * (int)sizeof(T)); \
+/* For chunks of `width` elements T: the address of a partial result, and the phase join. */
+#define GATHER_SUMS(T, width)                                                                                \
+    FN T *gather_partial_##T##width(const Gather *g, T *partial, const GatherPiece *x, int64_t piece,        \
+                                    int tail)                                                                \
+    {                                                                                                        \
+        return partial + (((x->outer * x->pieces + piece) * 2 + tail) * g->chunks + x->v) * width;           \
+    }                                                                                                        \
+    FN void gather_join_##T##width(const Gather *g, T *to, T *partial)                                       \
+    {                                                                                                        \
+        const GatherPiece x = gather_piece(g);                                                               \
+        if (x.from >= x.to || gather_ends(g, x.to, x.all))                                                   \
+            return;                                                                                          \
+        const int row = g->row[x.to - 1];                                                                    \
+        if (g->row[x.from] == row && !gather_begins(g, x.from))                                              \
+            return;                                                                                          \
+        ALIGNED_16 T sum[width];                                                                             \
+        wide_copy(sum, gather_partial_##T##width(g, partial, &x, x.piece, 1), width *(int)sizeof(T));        \
+        for (int64_t d = x.piece + 1; d * GATHER_PIECE < x.all && g->row[d * GATHER_PIECE] == row; d++) {    \
+            ALIGNED_16 T u[width];                                                                           \
+            wide_copy(u, gather_partial_##T##width(g, partial, &x, d, 0), width *(int)sizeof(T));            \
+            _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = sum[e] + u[e];                        \
+        }                                                                                                    \
+        wide_copy(to + ((x.outer * g->rows + row) * g->chunks + x.v) * width, sum, width * (int)sizeof(T));  \
     }
 GATHER_SUMS(float, 1)
 GATHER_SUMS(float, 2)
 GATHER_SUMS(float, 4)
 GATHER_SUMS(double, 1)
 GATHER_SUMS(double, 2)
+
+/* The phase sum of elements S, of that type, in T. */
+#define GATHER_SUM(T, width, S, type)                                                                        \
+    FN void gather_sum_##type##width(const Gather *g, const S *from, T *to, T *partial)                      \
+    {                                                                                                        \
+        const GatherPiece x = gather_piece(g);                                                               \
+        if (x.from >= x.to)                                                                                  \
+            return;                                                                                          \
+        bool begins = gather_begins(g, x.from);                                                              \
+        ALIGNED_16 T sum[width];                                                                             \
+        _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = 0;                                        \
+        for (int p = x.from; p < x.to; p += GATHER_FLIGHT) {                                                 \
+            ALIGNED_16 S u[GATHER_FLIGHT][width];                                                            \
+            _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++) if (p + k < x.to)                      \
+                wide_copy(u[k], from + ((x.outer * g->count + g->from[p + k]) * g->chunks + x.v) * width,    \
+                          width * (int)sizeof(S));                                                           \
+            _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++)                                        \
+            {                                                                                                \
+                if (p + k >= x.to)                                                                           \
+                    continue;                                                                                \
+                _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = sum[e] + LD_##type(u[k], e);      \
+                const bool ends = gather_ends(g, p + k + 1, x.all);                                          \
+                if (!ends && p + k + 1 < x.to)                                                               \
+                    continue;                                                                                \
+                T *at = begins && ends                                                                       \
+                            ? to + ((x.outer * g->rows + g->row[p + k]) * g->chunks + x.v) * width           \
+                            : gather_partial_##T##width(g, partial, &x, x.piece, begins);                    \
+                wide_copy(at, sum, width *(int)sizeof(T));                                                   \
+                begins = true;                                                                               \
+                _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = 0;                                \
+            }                                                                                                \
+        }                                                                                                    \
+    }
+GATHER_SUM(float, 1, float, f32)
+GATHER_SUM(float, 2, float, f32)
+GATHER_SUM(float, 4, float, f32)
+GATHER_SUM(float, 1, uint16_t, bf16)
+GATHER_SUM(float, 2, uint16_t, bf16)
+GATHER_SUM(float, 4, uint16_t, bf16)
+GATHER_SUM(float, 1, uint16_t, f16)
+GATHER_SUM(float, 2, uint16_t, f16)
+GATHER_SUM(float, 4, uint16_t, f16)
+GATHER_SUM(double, 1, double, f64)
+GATHER_SUM(double, 2, double, f64)
 
 /* Clears the rows of the block that have no index.  empty: one element per row. */
 FN void gather_clear(const Gather *g, int base, int n, uint16_t *empty, void *to, int bytes)

@@ -119,7 +119,7 @@ static bool gather_grad(Grad *gr, const Node *n)
     Graph *g = gr->g;
     const Type *x = val_type(g, n->in[0]);
     GatherBwdAttrs at = {axis_of(n), ints_of(x)};
-    Val in[] = {wide(g, grad_out(gr, n, 0)), n->in[1]};
+    Val in[] = {grad_out(gr, n, 0), n->in[1]};
     grad_add(gr, n->in[0], build(g, OP_gather_bwd, NULL, 2, in, &at));
     return true;
 }
@@ -133,7 +133,7 @@ static bool gather_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     const GatherBwdAttrs *at = n->attr;
     const Type *dy = in_type(g, n, 0);
     TRY(index_valid(g, n, 1, d));
-    TRY(shape_type(n, dy->dt, &at->shape, out, d));
+    TRY(shape_type(n, dtype_sum(dy->dt), &at->shape, out, d));
     TRY(axis_valid(n, at->axis, out->rank, d));
     int axis = (int)at->axis;
     if (!dtype_is_float(dy->dt) ||
@@ -168,9 +168,9 @@ static bool gather_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     int axis = (int)((const GatherBwdAttrs *)n->attr)->axis;
     int64_t count = type_count(in_type(g, n, 1)), outer = dims_product(x, 0, axis);
     int64_t inner = dims_product(x, axis + 1, x->rank), dims[] = {outer, count, inner};
-    OnnxVal dy = onnx_reshape(o, onnx_in(o, 0), 3, dims);
+    OnnxVal dy = onnx_reshape(o, onnx_cast(o, onnx_in(o, 0), x->dt), 3, dims);
     OnnxVal index = onnx_reshape(o, index_onnx(o, g, n), 3, (int64_t[]){1, count, 1});
-    OnnxVal zeros = onnx_zeros(o, onnx_type(o, dy), 3, (int64_t[]){outer, x->dim[axis], inner});
+    OnnxVal zeros = onnx_zeros(o, x->dt, 3, (int64_t[]){outer, x->dim[axis], inner});
     OnnxVal dx = onnx_op3(o, "ScatterElements", zeros, onnx_expand(o, index, 3, dims), dy);
     onnx_attr(o, "axis", 1);
     onnx_attr_text(o, "reduction", "add");
@@ -181,7 +181,7 @@ static bool gather_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 static bool gather_bwd_grad(Grad *gr, const Node *n)
 {
     AxisAttrs at = {((const GatherBwdAttrs *)n->attr)->axis};
-    Val in[] = {grad_out(gr, n, 0), n->in[1]};
+    Val in[] = {build_cast(gr->g, grad_out(gr, n, 0), val_type(gr->g, n->in[0])->dt), n->in[1]};
     Val dy = build(gr->g, OP_gather, NULL, 2, in, &at);
     const Type *t = val_type(gr->g, n->in[0]);
     grad_add(gr, n->in[0], build_reshape(gr->g, dy, t->rank, t->dim));
@@ -358,19 +358,51 @@ static bool gather_nd_lower(Kernel *k, const Graph *g, const Node *n)
     return true;
 }
 
-/* Adds the cotangent to the gradient so far, or to zeros. */
+/* The number of the row of x that each tuple of gather_nd names, among the rows of all batches; one beyond
+ * them if an index is out of range. */
+static Val rows_of_tuples(Graph *g, const Node *n)
+{
+    const Type x = *val_type(g, n->in[0]), ix = *val_type(g, n->in[1]);
+    int batch = axis_of(n), last = ix.rank - 1, tuple = (int)ix.dim[last];
+    if (batch == 0 && tuple == 1)
+        return build_reshape(g, n->in[1], last, ix.dim);
+    int64_t batches = dims_product(&x, 0, batch), rows = dims_product(&x, batch, batch + tuple);
+    int64_t stride[MAX_RANK], *before = NEW(g->arena, int64_t, batches + 1),
+                              count = dims_product(&ix, 0, last);
+    for (int k = 0; k < tuple; k++)
+        stride[k] = dims_product(&x, batch + k + 1, batch + tuple);
+    for (int64_t b = 0; b < batches; b++)
+        before[b] = b * rows;
+    Val extent = build_ints(g, x.dim + batch, tuple), zero = build_scalar(g, DT_I64, 0);
+    Val i = build_cast(g, n->in[1], DT_I64), beyond = build_scalar(g, DT_I64, (double)(batches * rows));
+    i = build3(g, OP_where, build2(g, OP_less, i, zero), build2(g, OP_add, i, extent), i);
+    Val outside = build2(g, OP_or, build2(g, OP_less, i, zero), build2(g, OP_less_equal, extent, i));
+    i = build2(g, OP_mul, build3(g, OP_where, outside, beyond, i), build_ints(g, stride, tuple));
+    Val row = build_reduce(g, OP_reduce_sum, i, 1u << last, false);
+    row = build_reshape(g, row, 2, (int64_t[]){batches, batches ? count / batches : 0});
+    row = build2(g, OP_add, row,
+                 graph_const(g, "before", type_make(DT_I64, 2, (int64_t[]){batches, 1}), before));
+    return build_reshape(g, row, 1, &count);
+}
+
+/* Adds the cotangent to the gradient so far; the first one is that of a gather of rows. */
 static bool gather_nd_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
-    ScatterAttrs at = {axis_of(n), SCATTER_ADD, 0};
-    Val dy = wide(g, grad_out(gr, n, 0));
+    Val dy = grad_out(gr, n, 0);
     if (g->diag->failed)
         return false;
-    const Type *x = val_type(g, n->in[0]);
-    DType dt = val_type(g, dy)->dt;
-    Val sum = grad_take(gr, n->in[0], dt);
-    Val in[] = {sum.i ? sum : build_expand(g, build_scalar(g, dt, 0), x->rank, x->dim), n->in[1], dy};
-    grad_add(gr, n->in[0], build(g, OP_scatter_nd, NULL, 3, in, &at));
+    const Type x = *val_type(g, n->in[0]);
+    Val sum = grad_take(gr, n->in[0], dtype_sum(val_type(g, dy)->dt));
+    if (sum.i) {
+        ScatterAttrs at = {axis_of(n), SCATTER_ADD, 0};
+        grad_add(gr, n->in[0], build(g, OP_scatter_nd, NULL, 3, (Val[]){sum, n->in[1], wide(g, dy)}, &at));
+        return true;
+    }
+    int named = axis_of(n) + (int)val_type(g, n->in[1])->dim[val_type(g, n->in[1])->rank - 1];
+    GatherBwdAttrs at = {0, {.n = 2, .v = {dims_product(&x, 0, named), dims_product(&x, named, x.rank)}}};
+    Val dx = build(g, OP_gather_bwd, NULL, 2, (Val[]){dy, rows_of_tuples(g, n)}, &at);
+    grad_add(gr, n->in[0], build_reshape(g, dx, x.rank, x.dim));
     return true;
 }
 

@@ -601,7 +601,7 @@ static Val unpad_axis(Graph *g, Val dy, const PadAttrs *at, int axis, int64_t n)
     back.shape.n = t.rank;
     memcpy(back.shape.v, t.dim, sizeof t.dim);
     Val in[] = {dy, graph_const(g, "from", type_make(DT_I64, 1, &count), from)};
-    return build(g, OP_gather_bwd, NULL, 2, in, &back);
+    return build_cast(g, build(g, OP_gather_bwd, NULL, 2, in, &back), t.dt);
 }
 
 static bool pad_grad(Grad *gr, const Node *n)
