@@ -98,7 +98,7 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  *
  *     id cost bytes [input ids...] [; field ...]
  *
- * ids are any distinct nonnegative numbers; the order of the ids is the input order. The
+ * ids are any distinct nonnegative numbers; the input order is topological, the smallest id first. The
  * fields:
  *
  *     ws=N            workspace
