@@ -262,7 +262,8 @@ const Row option_rows[] = {
                "Stop when it fits; exit status 3 when it does not"),
     REAL_OF(PACK | OFTEN, "time", 't', step.time_limit, 1e-3, 1e9, "Time limit of the search in seconds"),
     INTEGER_OF(PACK, "steps", 0, max_steps, 1, 1e18, "Step limit of the search (about 1e9 a second)"),
-    INTEGER_OF(PACK, "align", 0, align, 1, 1e18, "Alignment in bytes of the offsets that are not fixed (default 1)"),
+    INTEGER_OF(PACK, "align", 0, align, 1, 1e18,
+               "Alignment in bytes of the offsets that are not fixed (default 1)"),
     CALL(PACK, "seed", 0, "N", parse_seed, "Random seed of the search (default 0)"),
     TEXT_OF(PACK | OFTEN, "output", 'o', "FILE", output, "Write the rows with an offset column"),
 

@@ -173,7 +173,7 @@ FN bool gather_ends(const Gather *g, int p, int all) { return p == all || g->row
         if (g->row[x.from] == row && !gather_begins(g, x.from))                                              \
             return;                                                                                          \
         ALIGNED_16 T sum[width];                                                                             \
-        wide_copy(sum, gather_partial_##T##width(g, partial, &x, x.piece, 1), width *(int)sizeof(T));        \
+        wide_copy(sum, gather_partial_##T##width(g, partial, &x, x.piece, 1), width * (int)sizeof(T));       \
         for (int64_t d = x.piece + 1; d * GATHER_PIECE < x.all && g->row[d * GATHER_PIECE] == row; d++) {    \
             ALIGNED_16 T u[width];                                                                           \
             wide_copy(u, gather_partial_##T##width(g, partial, &x, d, 0), width *(int)sizeof(T));            \
@@ -213,7 +213,7 @@ GATHER_SUMS(double, 2)
                 T *at = begins && ends                                                                       \
                             ? to + ((x.outer * g->rows + g->row[p + k]) * g->chunks + x.v) * width           \
                             : gather_partial_##T##width(g, partial, &x, x.piece, begins);                    \
-                wide_copy(at, sum, width *(int)sizeof(T));                                                   \
+                wide_copy(at, sum, width * (int)sizeof(T));                                                  \
                 begins = true;                                                                               \
                 _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = 0;                                \
             }                                                                                                \

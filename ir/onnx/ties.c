@@ -87,32 +87,49 @@ static const char *name_in_file(const Import *x, const char *name)
     return name;
 }
 
-/* Carries out --tie a=b: b becomes a, or a transposed. */
+/* The weight that v is, or that an earlier tie transposes; *turned changes if it does. */
+static Val untied(const Import *x, Val v, bool *turned)
+{
+    const Node *made = graph_def(x->g, v);
+    bool transposed = made && made->op == OP_transpose;
+    *turned ^= transposed;
+    return transposed ? made->in[0] : v;
+}
+
+/* Lets a name stand for a, or for a transposed. */
+static void rename_tied(Import *x, const char *name, Val a, bool turned)
+{
+    graph_name_in_model(x->g, a, name, turned);
+    scope_set(x, name, turned ? build_transpose(x->g, a, (int[]){1, 0}) : a);
+}
+
+/* Carries out --tie a=b: b becomes a, or a transposed, with what was tied to b before. */
 static bool tie(Import *x, const OnnxTie *t)
 {
     Val a, b;
     if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b))
         return fail(x->d, "--tie %s=%s: no such weights", t->kept, t->copy);
+    const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
+    bool turned = !type_equal(ta, tb), of_b = false;
+    if (turned && !transposes(ta, tb))
+        return fail(x->d, "--tie %s=%s: the shapes do not fit", t->kept, t->copy);
+    a = untied(x, a, &turned);
+    b = untied(x, b, &of_b);
     if (a.i == b.i)
         return true; /* they are tied already */
-    const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
-    bool same = type_equal(ta, tb), turned = !same;
-    if (!same && !transposes(ta, tb))
-        return fail(x->d, "--tie %s=%s: the shapes do not fit", t->kept, t->copy);
-    const Node *made = graph_def(x->g, a);
-    if (made && made->op == OP_transpose) { /* by an earlier tie */
-        a = made->in[0];
-        turned = same;
-    }
-    const ModelName *module = graph_module_name(x->g, b);
+    const ModelName *name = x->g->vals[b.i].in_model;
     x->g->vals[b.i].kind = VAL_CONST; /* read by nothing from now on */
     x->g->vals[b.i].in_model = NULL;
-    graph_name_in_model(x->g, a, t->copy, turned);
-    if (module && !turned)
-        graph_name_in_module(x->g, a, module->name);
-    else if (module)
-        graph_name_in_model(x->g, a, module->name, false);
-    scope_set(x, t->copy, turned ? build_transpose(x->g, a, (int[]){1, 0}) : a);
+    rename_tied(x, t->copy, a, turned);
+    for (; name; name = name->next) {
+        bool other = name->transposed ^ of_b ^ turned;
+        if (name->of_module && other)
+            graph_name_in_module(x->g, a, name->name);
+        else if (name->of_module)
+            graph_name_in_model(x->g, a, name->name, false);
+        else if (strcmp(name->name, t->copy) != 0)
+            rename_tied(x, name->name, a, other);
+    }
     note(x, ONNX_REMARK, t->copy, "tied to '%s'", t->kept);
     return true;
 }
