@@ -357,7 +357,8 @@ START_TEST(ties_are_reported_restored_and_cut)
 }
 END_TEST
 
-/* Three weights, one of them transposed, are one parameter with three names, in whatever order they are tied. */
+/* Three weights, one of them transposed, are one parameter with three names, in whatever order they are
+ * tied. */
 START_TEST(ties_of_three)
 {
     static const OnnxTie ties[][2] = {{{"w", "v"}, {"v", "z"}}, {{"w", "v"}, {"z", "v"}},

@@ -176,7 +176,7 @@ FN bool gather_ends(const Gather *g, int p, int all) { return p == all || g->row
         wide_copy(sum, gather_partial_##T##width(g, partial, &x, x.piece, 1), width * (int)sizeof(T));       \
         for (int64_t d = x.piece + 1; d * GATHER_PIECE < x.all && g->row[d * GATHER_PIECE] == row; d++) {    \
             ALIGNED_16 T u[width];                                                                           \
-            wide_copy(u, gather_partial_##T##width(g, partial, &x, d, 0), width *(int)sizeof(T));            \
+            wide_copy(u, gather_partial_##T##width(g, partial, &x, d, 0), width * (int)sizeof(T));           \
             _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = sum[e] + u[e];                        \
         }                                                                                                    \
         wide_copy(to + ((x.outer * g->rows + row) * g->chunks + x.v) * width, sum, width * (int)sizeof(T));  \
