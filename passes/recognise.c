@@ -15,8 +15,12 @@ bool form_near(double a, double b, DType dt)
     return fabs(a - b) <= tolerance * fabs(b);
 }
 
-bool form_counts(const Graph *g, Val v, int64_t first, int64_t step)
+bool form_counts(const Rewrite *rw, Val v, int64_t first, int64_t step)
 {
+    const Graph *g = rw->g;
+    double same;
+    if (step == 0 && rewrite_scalar(rw, v, &same))
+        return same == (double)first;
     bool counts = graph_is_const(g, v);
     int64_t n = type_count(val_type(g, v));
     for (int64_t k = 0; counts && k < n; k++) {

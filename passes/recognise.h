@@ -7,8 +7,8 @@
 /* Are two constants equal up to the rounding of dt?  Half precision models carry rounded ones. */
 bool form_near(double a, double b, DType dt);
 
-/* Is v a constant whose elements are first, first + step, ...? */
-bool form_counts(const Graph *g, Val v, int64_t first, int64_t step);
+/* Is v a constant whose elements are first, first + step, ...?  Equal ones may be an expanded scalar. */
+bool form_counts(const Rewrite *rw, Val v, int64_t first, int64_t step);
 
 /* Returns x if v = x * c, x / (1/c) or -x with a constant c, else {0}.  Here and below x has v's shape. */
 Val form_scaled(const Rewrite *rw, Val v, double *c);

@@ -67,7 +67,7 @@ static const Node *overwritten(const Rewrite *rw, Val v, int axis, int64_t first
     const Node *n = rewrite_def(rw, v, OP_scatter_nd);
     const ScatterAttrs *at = n ? n->attr : NULL;
     bool fits = n && at->axis == axis && at->reduction == SCATTER_SET &&
-                dim_from_end(val_type(rw->g, n->in[1]), 1) == 1 && form_counts(rw->g, n->in[1], first, step);
+                dim_from_end(val_type(rw->g, n->in[1]), 1) == 1 && form_counts(rw, n->in[1], first, step);
     return fits ? n : NULL;
 }
 

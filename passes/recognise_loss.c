@@ -47,10 +47,10 @@ Val rule_log_of_picked(Rewrite *rw, const Node *n)
 }
 
 /* Is v 0, 1, 2, ... along this axis, with extent 1 in all others? */
-static bool counts_along(const Graph *g, Val v, int axis)
+static bool counts_along(const Rewrite *rw, Val v, int axis)
 {
-    const Type *t = val_type(g, v);
-    return axis >= 0 && axis < t->rank && type_count(t) == t->dim[axis] && form_counts(g, v, 0, 1);
+    const Type *t = val_type(rw->g, v);
+    return axis >= 0 && axis < t->rank && type_count(t) == t->dim[axis] && form_counts(rw, v, 0, 1);
 }
 
 /* The index if n picks one element along the last axis of each row of its first operand, else {0}.
@@ -63,7 +63,7 @@ static Val picked_last(const Rewrite *rw, const Node *n)
         return n->in[1];
     const Node *pair = n->op == OP_gather_nd ? rewrite_def(rw, n->in[1], OP_concat) : NULL;
     bool rows = pair && axis_of(n) == 0 && pair->nin == 2 && last == 1 && axis_of(pair) == 1 &&
-                counts_along(g, pair->in[0], 0) && one_per_row(g, pair->in[1], n->in[0], 1);
+                counts_along(rw, pair->in[0], 0) && one_per_row(g, pair->in[1], n->in[0], 1);
     return rows ? pair->in[1] : none();
 }
 
@@ -108,7 +108,7 @@ static Val one_hot_index(const Rewrite *rw, Val v, int64_t axis)
         Val iota = eq->in[i];
         const Type *t = val_type(rw->g, iota);
         int own = (int)axis - (rank - t->rank);
-        if (counts_along(rw->g, iota, own) && t->dim[own] == val_type(rw->g, v)->dim[axis] &&
+        if (counts_along(rw, iota, own) && t->dim[own] == val_type(rw->g, v)->dim[axis] &&
             one_per_row(rw->g, eq->in[1 - i], v, axis))
             return eq->in[1 - i];
     }
