@@ -13,7 +13,8 @@
  * step runs on as many threads of the OpenMP runtime as the option "threads" says.
  *
  * Strings are as in the model and end with a zero byte.  What is returned by const pointer belongs to the
- * session and is valid until ckc_free(); arguments are only read during the call. */
+ * session and is valid until ckc_free(); arguments are only read during the call, and no pointer may be NULL
+ * but where it is said. */
 #ifndef CKC_H
 #define CKC_H
 
