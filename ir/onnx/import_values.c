@@ -272,8 +272,11 @@ static void check_fed(Binder *b, const char *by_place, Fed now, int k)
                  (long long)now.size, (long long)said);
     for (uint32_t i = 0; i < b->nfed && !find_bind(opt, by_place); i++)
         if (strcmp(b->fed[i].symbol, now.symbol) == 0 && b->fed[i].size != now.size)
-            diag_set(b->x->d, "input '%s' has %s = %lld in the data, and input '%s' has %lld", now.input,
-                     now.symbol, (long long)now.size, b->fed[i].input, (long long)b->fed[i].size);
+            diag_set(b->x->d,
+                     "input '%s' has %s = %lld in the data, and input '%s' has %lld (--bind %s=%lld tells "
+                     "them apart)",
+                     now.input, now.symbol, (long long)now.size, b->fed[i].input, (long long)b->fed[i].size,
+                     by_place, (long long)now.size);
     b->fed = arena_grow(b->x->a, b->fed, b->nfed, &b->cfed, sizeof *b->fed);
     b->fed[b->nfed++] = now;
 }
