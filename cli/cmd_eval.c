@@ -141,6 +141,26 @@ static bool evaluate_reference(Job *j, Tensor *out)
     return true;
 }
 
+/* Says which inputs have random values.  Without parameters some may be weights that the model was exported
+ * without. */
+static void mention_random(Job *j)
+{
+    const Graph *g = j->plan->g;
+    const char *names = "";
+    uint32_t n = 0, parameters = 0;
+    for (uint32_t i = 1; i < g->nvals && !j->o->data; i++) {
+        parameters += g->vals[i].kind == VAL_PARAM;
+        if (g->vals[i].kind == VAL_INPUT && g->vals[i].in_model && n++ < 3)
+            names =
+                arena_printf(&j->arena, "%s%s%s", names, n > 1 ? ", " : "", graph_model_name(g, (Val){i}));
+    }
+    if (n > 3)
+        names = arena_printf(&j->arena, "%s and %u more", names, n - 3);
+    if (n)
+        job_remark(j, arena_printf(&j->arena, "%s: random inputs in valid ranges; --data FILE gives others%s",
+                                   names, parameters ? "" : ", --weights FILE or --init those of weights"));
+}
+
 static bool evaluate(Job *j)
 {
     Options *o = j->o;
@@ -153,6 +173,7 @@ static bool evaluate(Job *j)
     o->step.loss = LOSS_NONE;
     o->step.optim = OPTIM_NONE;
     TRY(feed_import(j) && job_plan(j, &how));
+    mention_random(j);
     const Graph *g = j->plan->g;
     Tensor *out = NEW(&j->arena, Tensor, g->nout + 1);
     if (o->reference) {

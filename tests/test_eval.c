@@ -70,6 +70,18 @@ START_TEST(forward_of_nothing)
 }
 END_TEST
 
+/* What has random values is said: without data the inputs, weights of which the model has no values among
+ * them. */
+START_TEST(random_values)
+{
+    ckc_prints("eval " MLP " --bind batch=2", "note: x: random inputs in valid ranges");
+    ckc_prints(
+        "eval " CKC_SOURCE_DIR "/examples/decoder/model.onnx --bind batch=1,seq=8",
+        "note: idx, wte.weight, wpe.weight and 74 more: random inputs in valid ranges; --data FILE gives "
+        "others, --weights FILE or --init those of weights");
+}
+END_TEST
+
 Suite *suite_eval(void)
 {
     Suite *s = suite_create("eval");
@@ -78,5 +90,6 @@ Suite *suite_eval(void)
     tcase_add_test(c, data_binds);
     tcase_add_test(c, forward);
     tcase_add_test(c, forward_of_nothing);
+    tcase_add_test(c, random_values);
     return s;
 }
