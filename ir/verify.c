@@ -40,7 +40,8 @@ static bool verify_update(const Graph *g, Update u, const bool *ready, Diag *d)
     return true;
 }
 
-/* Once a state is overwritten (its update's node has run) nobody may read the old bytes. */
+/* Once a state is overwritten (its update's node has run) nobody may read the old bytes, be it through a
+ * view, and no result of the step may show them. */
 static bool verify_overwrites(const Graph *g, Arena *a, Diag *d)
 {
     uint32_t *state_of = NEW(a, uint32_t, g->nvals);
@@ -50,11 +51,18 @@ static bool verify_overwrites(const Graph *g, Arena *a, Diag *d)
     for (uint32_t k = 0; k < g->norder; k++) {
         const Node *n = &g->nodes[g->order[k].i];
         for (int i = 0; i < n->nin; i++)
-            if (gone[n->in[i].i])
-                return fail(d, "%s reads %%%s after its update", node_def(n)->name, name_of(g, n->in[i]));
+            if (gone[graph_root(g, n->in[i]).i])
+                return fail(d, "%s reads %%%s after its update", node_def(n)->name,
+                            name_of(g, graph_root(g, n->in[i])));
         for (int i = 0; i < n->nout; i++)
             if (op_table[n->op]->traits & OPT_ONCE || n->op == OP_offload)
                 gone[state_of[n->out[i].i]] = state_of[n->out[i].i] != 0;
+    }
+    for (uint32_t i = 0; i < g->nout; i++) {
+        Val root = graph_root(g, g->out[i]);
+        if (gone[root.i])
+            return fail(d, "output %%%s shows %%%s after its update", name_of(g, g->out[i]),
+                        name_of(g, root));
     }
     return true;
 }

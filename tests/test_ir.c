@@ -61,7 +61,16 @@ START_TEST(verify_rejects)
     static const char *const cases[][2] = {
         {"graph {\n input %x: f32[2]\n %y: f32[3] = relu %x\n}", "%y has the wrong type"},
         {"graph {\n state %s: f32[2]\n %y: f32[2] = relu %s\n %z: f32[2] = neg %s\n"
-         " update %s = %y\n update %s = %z\n}", "%s is updated twice"},
+         " update %s = %y\n update %s = %z\n}",
+         "%s is updated twice"},
+        {"graph {\n param %w: f32[2]\n input %g: f32[2]\n input %lr: f32[]\n"
+         " %v: f32[1,2] = reshape %w {shape=[1,2]}\n %n: f32[2] = sgd %w, %g, %lr\n %y: f32[1,2] = relu %v\n"
+         " update %w = %n\n output %y\n}",
+         "relu reads %w after its update"},
+        {"graph {\n param %w: f32[2]\n input %g: f32[2]\n input %lr: f32[]\n"
+         " %v: f32[1,2] = reshape %w {shape=[1,2]}\n %n: f32[2] = sgd %w, %g, %lr\n"
+         " update %w = %n\n output %v\n}",
+         "output %v shows %w after its update"},
         {"graph {\n input %x: f32[2]\n param %h: f16[2] cast %x\n}", "%h cannot be a cast of %x"},
         {"graph {\n param %w: f32[2]\n param %h: f16[3] cast %w\n}", "%h cannot be a cast of %w"},
         {"graph {\n param %h: f16[3] cast %h\n}", "%h cannot be a cast of %h"},
