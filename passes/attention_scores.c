@@ -184,7 +184,7 @@ static Val addend(Rewrite *rw, const Form *f, Val v, double outer, const Type *l
 {
     Graph *g = rw->g;
     v = as_scores(rw, f, build_cast(g, v, f->shape.dt), level);
-    return v.i && outer != 1 ? build2(g, OP_mul, v, build_scalar(g, f->shape.dt, outer)) : v;
+    return outer != 1 ? form_folded(rw, NULL, OP_mul, v, outer) : v;
 }
 
 /* Adds v to the bias.  within: the mask replaces the sum with v, not a part of it. */

@@ -107,11 +107,10 @@ Val rule_added_scores(Rewrite *rw, const Node *n)
     double a = c[swap], b = c[!swap];
     Val q[] = {first->in[0], second->in[0]}, k[] = {keys(g, first), keys(g, second)};
     int last = val_type(g, q[0])->rank - 1;
-    DType dt = val_type(g, q[0])->dt;
     if (a == 0)
         return none();
     if (a != b)
-        q[1] = build2(g, OP_mul, q[1], build_scalar(g, dt, b / a));
+        q[1] = form_folded(rw, n->name, OP_mul, q[1], b / a);
     Val s = build_matmul(g, build_concat(g, 2, q, last), build_concat(g, 2, k, last), false, true);
-    return a == 1 ? s : build2(g, OP_mul, s, build_scalar(g, dt, a));
+    return a == 1 ? s : form_folded(rw, n->name, OP_mul, s, a);
 }

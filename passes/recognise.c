@@ -75,6 +75,19 @@ Val form_inverse(const Rewrite *rw, Val v, double *c)
     return d && rewrite_scalar(rw, d->in[0], c) ? of_shape(rw, d->in[1], v) : (Val){0};
 }
 
+Val form_folded(Rewrite *rw, const char *name, Op op, Val x, double c)
+{
+    DType dt = val_type(rw->g, x)->dt;
+    char bytes[8];
+    Tensor one = {type_scalar(dt), bytes};
+    if (!x.i)
+        return x;
+    tensor_set_f(&one, 0, c);
+    if (!form_near(tensor_f(&one, 0), c, dt))
+        return (Val){0};
+    return build(rw->g, op, name, 2, (Val[]){x, build_scalar(rw->g, dt, c)}, NULL);
+}
+
 static void add_factors(const Rewrite *rw, Monomial *p, Val v, int depth)
 {
     double c;

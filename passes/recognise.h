@@ -17,6 +17,10 @@ Val form_shifted(const Rewrite *rw, Val v, double *c);
 /* Returns x if v = c / x, else {0}. */
 Val form_inverse(const Rewrite *rw, Val v, double *c);
 
+/* x op c; {0} if x is, or if x's type has no such number as c: it overflows there, or loses digits near zero.
+ */
+Val form_folded(Rewrite *rw, const char *name, Op op, Val x, double c);
+
 /* A product written in any order and grouping: c * factor[0] * ... * factor[n-1]. */
 enum { FORM_FACTORS = 4, FORM_DEPTH = 12 /* how far rules look up a chain */ };
 typedef struct {

@@ -62,18 +62,6 @@ Val rule_inverse(Rewrite *rw, const Node *n)
 
 /* ---- chains of scalars --------------------------------------------------------------- */
 
-/* x op c; {0} if x's type has no such number as c: it overflows there, or loses digits near zero. */
-static Val fold(Rewrite *rw, const Node *n, Op op, Val x, double c)
-{
-    DType dt = type_of(rw, x);
-    char bytes[8];
-    Tensor one = {type_scalar(dt), bytes};
-    tensor_set_f(&one, 0, c);
-    if (!form_near(tensor_f(&one, 0), c, dt))
-        return none();
-    return build(rw->g, op, n->name, 2, (Val[]){x, build_scalar(rw->g, dt, c)}, NULL);
-}
-
 /* (x * a) * b, divisions and negations included: x * ab */
 Val rule_fold_scale(Rewrite *rw, const Node *n)
 {
@@ -81,7 +69,7 @@ Val rule_fold_scale(Rewrite *rw, const Node *n)
     Val y = form_scaled(rw, n->out[0], &b), x = y.i ? form_scaled(rw, y, &a) : none();
     if (!x.i || !rewrite_once(rw, y) || !is_float(rw, n))
         return none();
-    return fold(rw, n, OP_mul, x, a * b);
+    return form_folded(rw, n->name, OP_mul, x, a * b);
 }
 
 /* (x + a) + b */
@@ -91,7 +79,7 @@ Val rule_fold_shift(Rewrite *rw, const Node *n)
     Val y = form_shifted(rw, n->out[0], &b), x = y.i ? form_shifted(rw, y, &a) : none();
     if (!x.i || !rewrite_once(rw, y) || !is_float(rw, n))
         return none();
-    return fold(rw, n, OP_add, x, a + b);
+    return form_folded(rw, n->name, OP_add, x, a + b);
 }
 
 /* ---- sigmoid and its products -------------------------------------------------------- */

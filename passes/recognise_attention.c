@@ -110,8 +110,7 @@ static Val scores_lifted(Rewrite *rw, const Node *m)
     b = k.i ? b : 1;
     Val in[] = {q.i ? q : m->in[0], k.i ? k : m->in[1]};
     Val scores = build(rw->g, OP_matmul, m->name, 2, in, m->attr);
-    return scores.i ? build2(rw->g, OP_mul, scores, build_scalar(rw->g, val_type(rw->g, scores)->dt, a * b))
-                    : none();
+    return scores.i ? form_folded(rw, m->name, OP_mul, scores, a * b) : none();
 }
 
 /* The operand v of softmax with the scales of queries and keys moved behind their product; {0}: none. */

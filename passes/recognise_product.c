@@ -160,7 +160,7 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
     f->at.scale *= scale[0] * scale[1];
     build_n(g, OP_attention, n->name, 7, in, &f->at, 3, out);
     Val o = build_cast(g, key > value ? build_slice(g, out[0], 3, 0, value) : out[0], y.dt);
-    o = scale[2] == 1 ? o : build2(g, OP_mul, o, build_scalar(g, y.dt, scale[2]));
+    o = scale[2] == 1 ? o : form_folded(rw, n->name, OP_mul, o, scale[2]);
     return build_reshape(g, o, y.rank, y.dim);
 }
 
