@@ -530,6 +530,32 @@ START_TEST(computed_in_place_of_parameters)
 }
 END_TEST
 
+/* A module that is never called holds a weight of another one (T5's shared.weight): the file has no more than
+ * its name.  That is noted, and --tie has it saved. */
+START_TEST(parameter_that_nothing_reads)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "88", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    add_tensor(&b, "a.weight", 1, (int64_t[]){8}, ones);
+    node(&b, &a, "Mul", "x a.weight", "y", "%m = mul(args = (%x, %p_a))", "['', 'a', 'mul']");
+    sign(&b, &a, "p_a: PARAMETER target='a.weight'\np_b: PARAMETER target='b.weight'\n");
+    OnnxTie tie = {"a.weight", "b.weight"};
+    for (int ties = 0; ties < 2; ties++) {
+        Imported r = import_file(save(&b, &a, "unread.onnx"));
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){.tie = &tie, .nties = ties}), "%s", r.d.msg);
+        const ModelName *name = r.g.vals[graph_find(&r.g, "a.weight").i].in_model;
+        ck_assert(noted(r.m, ONNX_REMARK, "b.weight", "no node reads b.weight") == !ties);
+        ck_assert_str_eq(name->name, "a.weight");
+        ck_assert(ties ? strcmp(name->next->name, "b.weight") == 0 : !name->next);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* TorchScript's exporter writes an Identity in place of a weight that it merged; --untie undoes that. */
 START_TEST(identities_of_merged_weights)
 {
@@ -571,6 +597,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, detached_values_stop_gradients);
     tcase_add_test(t, folded_norms_are_not_merged);
     tcase_add_test(t, computed_in_place_of_parameters);
+    tcase_add_test(t, parameter_that_nothing_reads);
     tcase_add_test(t, identities_of_merged_weights);
     suite_add_tcase(s, t);
     return s;

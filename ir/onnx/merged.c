@@ -660,13 +660,27 @@ bool is_own_constant(Import *x, const char *name, const Tensor *t)
            (merged->unread.n == 0 || tensor_is_uniform(t));
 }
 
-/* Notes parameters that no node reads: with equal tensors, equal nodes that read them were merged. */
+static bool names_a_value(const Graph *g, const char *name)
+{
+    bool found = false;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        for (const ModelName *m = g->vals[i].in_model; m && !found; m = m->next)
+            found = strcmp(m->name, name) == 0;
+    return found;
+}
+
+/* Notes parameters that no node reads, under whose names nothing is saved. */
 static void report_unread(Import *x, const Merged *merged)
 {
-    if (merged->n && merged->unread.n)
-        note(x, ONNX_REMARK, merged->unread.name[0],
-             "no node reads %s: tied to or merged with another, or not used",
-             listing(x, merged->unread.name, merged->unread.n));
+    const char **name = NEW(x->a, const char *, merged->unread.n + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < merged->unread.n; i++)
+        if (!names_a_value(x->g, merged->unread.name[i]))
+            name[n++] = merged->unread.name[i];
+    if (n)
+        note(x, ONNX_REMARK, name[0],
+             "no node reads %s: tied to or merged with another (--tie OTHER=%s saves it), or not used",
+             listing(x, name, n), name[0]);
 }
 
 void merged_report(Import *x)

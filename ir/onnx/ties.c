@@ -103,11 +103,38 @@ static void rename_tied(Import *x, const char *name, Val a, bool turned)
     scope_set(x, name, turned ? build_transpose(x->g, a, (int[]){1, 0}) : a);
 }
 
+/* Is it a parameter of the program that the file does not have, as no node reads it? */
+static bool is_unread(const Import *x, const char *name)
+{
+    const Names *unread = &model_merged(x->m)->unread;
+    bool found = false;
+    for (uint32_t i = 0; i < unread->n; i++)
+        found |= strcmp(unread->name[i], name) == 0;
+    return found;
+}
+
+/* Has a saved under the name of a parameter that the file does not have. */
+static void tie_unread(Import *x, Val a, const char *name)
+{
+    bool turned = false;
+    name = arena_strndup(x->g->arena, name, strlen(name));
+    a = untied(x, a, &turned);
+    if (graph_module_name(x->g, a))
+        graph_name_in_module(x->g, a, name);
+    else
+        graph_name_in_model(x->g, a, name, turned);
+}
+
 /* Carries out --tie a=b: b becomes a, or a transposed, with what was tied to b before. */
 static bool tie(Import *x, const OnnxTie *t)
 {
     Val a, b;
-    if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b))
+    bool kept = scope_find(x, t->kept, &a), copy = scope_find(x, t->copy, &b);
+    if (kept && !copy && is_unread(x, t->copy)) {
+        tie_unread(x, a, t->copy);
+        return true;
+    }
+    if (!kept || !copy)
         return fail(x->d, "--tie %s=%s: no such weights", t->kept, t->copy);
     const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
     bool turned = !type_equal(ta, tb), of_b = false;
