@@ -352,8 +352,16 @@ static bool is_of_module(const Graph *g, Val v, const ModelName *m)
     return graph_module_name(g, v) ? m->of_module : !m->transposed;
 }
 
+/* Is a weight that the step does not change what it is in the model's file? */
+static bool is_of_file(const Job *j, const Value *v)
+{
+    if (j->in_schedule)
+        return v->file && j->model_path && strcmp(v->file, j->model_path) == 0;
+    return v->data && !j->o->weights;
+}
+
 /* Adds a weight under each of its names: those in the file (copy), or those in the modules. */
-static bool add_weight(Job *j, Val v, bool copy, SaveValue *s, int *n)
+static bool add_weight(Job *j, Val v, bool copy, bool same, SaveValue *s, int *n)
 {
     const Graph *g = j->plan->g;
     const ModelName *first = g->vals[v.i].in_model;
@@ -361,8 +369,10 @@ static bool add_weight(Job *j, Val v, bool copy, SaveValue *s, int *n)
     TRY(output_weight(j, v, &t));
     for (const ModelName *m = first; m; m = m->next)
         if (copy ? !m->of_module : is_of_module(g, v, m))
-            s[(*n)++] =
-                (SaveValue){m->name, m->transposed ? tensor_transposed(&t, &j->tmp) : t, copy && m != first};
+            s[(*n)++] = (SaveValue){.name = m->name,
+                                    .tensor = m->transposed ? tensor_transposed(&t, &j->tmp) : t,
+                                    .alias = copy && m != first,
+                                    .same = same};
     return true;
 }
 
@@ -383,7 +393,7 @@ static bool gather_weights(Job *j, bool copy, SaveValue **s, int *n)
     for (uint32_t i = 1; i < g->nvals; i++)
         if (copy ? is_copied(&g->vals[i])
                  : value_is_weight(&g->vals[i]) && (changes[i] || !j->o->save_trained))
-            TRY(add_weight(j, (Val){i}, copy, *s, n));
+            TRY(add_weight(j, (Val){i}, copy, !changes[i] && is_of_file(j, &g->vals[i]), *s, n));
     return true;
 }
 
@@ -428,11 +438,13 @@ bool output_fits_model(Job *j)
 {
     const Graph *g = j->plan->g;
     const char **name = NEW(&j->arena, const char *, g->nvals);
+    bool *changes = graph_updated(g, &j->arena);
     int n = 0;
     if (!saves(j->o, ".onnx"))
         return true;
     for (uint32_t i = 1; i < g->nvals; i++)
-        if (is_copied(&g->vals[i]) && !g->vals[i].in_model->of_module)
+        if (is_copied(&g->vals[i]) && !g->vals[i].in_model->of_module &&
+            (changes[i] || !is_of_file(j, &g->vals[i])))
             name[n++] = g->vals[i].in_model->name;
     j->blame = j->model_path;
     TRY(open_model(j) && onnx_save_check(j->model, n, name, &j->o->diag));

@@ -144,7 +144,8 @@ START_TEST(saved_apart)
     int n = 0;
     for (uint32_t i = 1; i < r.g.nvals; i++)
         if (r.g.vals[i].kind == VAL_PARAM)
-            v[n++] = (SaveValue){graph_model_name(&r.g, (Val){i}), graph_tensor(&r.g, (Val){i}), false};
+            v[n++] =
+                (SaveValue){.name = graph_model_name(&r.g, (Val){i}), .tensor = graph_tensor(&r.g, (Val){i})};
     for (int i = 0; i < n; i++)
         if (strcmp(v[i].name, "b.weight") == 0)
             v[i].tensor.data = odd;

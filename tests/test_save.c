@@ -482,7 +482,7 @@ START_TEST(refusals)
     int64_t ints[2] = {0};
     write_model("in.onnx", 8, false);
     OnnxModel *m = onnx_open("in.onnx", &d);
-    SaveValue v = {"none", {type_make(DT_F32, 1, (int64_t[]){2}), (void *)ints}, false};
+    SaveValue v = {.name = "none", .tensor = {type_make(DT_F32, 1, (int64_t[]){2}), (void *)ints}};
     expect_refusal(m, &v, "in.onnx: there is no 'none' to replace");
     v.name = "a";
     v.tensor.type.dim[0] = 1;
@@ -495,8 +495,8 @@ START_TEST(refusals)
 }
 END_TEST
 
-/* A copy of the model has no place for a weight of a branch, whether it trains or not: that is said before
- * the run, also of a schedule. */
+/* A copy of the model has no place for a weight of a branch that trains, or has other values: that is said
+ * before the run, also of a schedule.  One that is frozen stays as it is. */
 START_TEST(a_branch_is_not_saved)
 {
     float w[6] = {1, 2, 3, 4, 5, 7}, bias[2] = {1, 2};
@@ -517,7 +517,10 @@ START_TEST(a_branch_is_not_saved)
     add_attr(&b, n, "else_branch")->g = &branch.graph;
     save(&b, &a, "branch.onnx");
     ckc_refuses("branch.onnx -o p --metrics m --save s.onnx", 1, "no 'bias' to replace in the main graph");
-    ckc_refuses("branch.onnx -o p --metrics m --save s.onnx --freeze bias", 1, "no 'bias' to replace");
+    ckc_accepts("branch.onnx -o f -q --save s.onnx --freeze bias");
+    ckc_accepts("s.onnx -o p -q --save s.safetensors");
+    ckc_refuses("branch.onnx -o p -q --save s.onnx --freeze bias --weights s.safetensors", 1,
+                "no 'bias' to replace");
     ckc_accepts("branch.onnx -o p -q --save s.safetensors");
     ckc_refuses("run p/step.ckp --metrics m --save s.onnx", 1, "no 'bias' to replace in the main graph");
     arena_free(&a);

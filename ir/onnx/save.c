@@ -340,7 +340,7 @@ static bool rewrite_graph(Save *s, const WireField *graph)
     }
     TRY(add_apart(s));
     for (int i = 0; i < s->n; i++)
-        if (!s->target[i].placed && !s->target[i].v->alias)
+        if (!s->target[i].placed && !s->target[i].v->alias && !s->target[i].v->same)
             return no_place(s->d, s->target[i].v->name);
     return !w.bad || fail(s->d, "malformed graph");
 }

@@ -9,6 +9,7 @@ typedef struct {
     Tensor tensor;
     bool alias; /* replaced only where it is an initializer: what a node makes of another value
                  * follows that one */
+    bool same;  /* the file has this value: it may stay where it is */
 } SaveValue;
 
 /* Write the model m to `path`, atomically, with these values as its initializers.  Everything
@@ -21,7 +22,8 @@ typedef struct {
  * inference: nodes become what they are when nothing trains: dropout drops nothing, batch norms use
  * the statistics they are given; in the bodies of control flow and in functions, too.
  * Float values are rounded to the element type that the file has.  `path` may be the model
- * itself.  Tensors inside of subgraphs cannot be replaced: a message names the value. */
+ * itself.  Tensors inside of subgraphs cannot be replaced: those that are not the same are refused
+ * by name. */
 bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, bool inference,
                Diag *d);
 /* Has the model a place for values of these names? */
