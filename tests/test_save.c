@@ -436,6 +436,34 @@ START_TEST(bodies_and_functions)
 }
 END_TEST
 
+/* In the inference form (_i = 1) nodes and initializers go that only a Dropout's training_mode is made of;
+ * what nothing has read before stays. */
+START_TEST(nodes_of_a_training_mode)
+{
+    float w[2] = {1, 2};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "2", true);
+    add_value(&b, &a, "y", FLOAT, "2", false);
+    add_tensor(&b, "w", 1, (int64_t[]){2}, w);
+    add_tensor(&b, "spare", 1, (int64_t[]){2}, w);
+    add_bool(&b, "no", false);
+    add_node(&b, &a, "Not", "no", "mode");
+    add_node(&b, &a, "Dropout", "x _ mode", "h");
+    add_node(&b, &a, "Neg", "h", "unread");
+    add_node(&b, &a, "Add", "h w", "y");
+    save(&b, &a, "in.onnx");
+    OnnxModel *in, *m = saved_again(&in, _i);
+    ck_assert_uint_eq(m->proto->graph->n_node, _i ? 3 : 4);
+    ck_assert_str_eq(m->proto->graph->node[0]->op_type, _i ? "Dropout" : "Not");
+    ck_assert(find_tensor(m, "w") && find_tensor(m, "spare") && (find_tensor(m, "no") == NULL) == _i);
+    onnx_close(in);
+    onnx_close(m);
+    arena_free(&a);
+}
+END_TEST
+
 /* A BatchNormalization gets its inference form even if the call of its function decides whether it trains. */
 START_TEST(batch_norm_of_a_function)
 {
@@ -540,6 +568,7 @@ Suite *suite_save(void)
     tcase_add_test(tc, external_data_of_the_model_stays);
     tcase_add_test(tc, external_tensors_of_nodes);
     tcase_add_loop_test(tc, bodies_and_functions, 0, 2);
+    tcase_add_loop_test(tc, nodes_of_a_training_mode, 0, 2);
     tcase_add_test(tc, batch_norm_of_a_function);
     tcase_add_test(tc, refusals);
     suite_add_tcase(s, tc);

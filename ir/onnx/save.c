@@ -227,9 +227,11 @@ void put_external_tensor(Save *s, Buf *out, const WireField *tensor)
 static bool initializer(Save *s, const WireField *proto, size_t whole)
 {
     Target *t = named(s, proto, TENSOR_NAME);
-    bool external = is_external(proto);
+    bool external = is_external(proto), unread = s->unread_tensor[s->tensor++];
     const void *data;
     size_t size;
+    if (!t && unread)
+        return true;
     if (!t && !external) {
         rope_add(s, &s->graph, proto->start, whole);
         return true;
@@ -300,6 +302,8 @@ static bool producer(Save *s, const WireField *f, size_t whole)
     uint32_t node = input ? 0 : s->node++;
     Target *t = named(s, f, input ? INFO_NAME : NODE_OUTPUT);
     if (!t || t->initializer || t->v->alias) {
+        if (!input && s->unread_node[node])
+            return true;
         if (!input && put_changed_node(s, &changed, f, node))
             rope_add(s, &s->graph, changed.p, changed.n);
         else
@@ -483,6 +487,7 @@ bool onnx_save(OnnxModel *m, const char *path, int n, const SaveValue *v, bool i
     }
     s.spill = bytes > INT32_MAX;
     choose_data(&s);
+    find_unread(&s);
     qsort(s.target, (size_t)n, sizeof *s.target, compare_targets);
     bool ok = save(&s);
     if (!ok) {

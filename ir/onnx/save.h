@@ -20,7 +20,8 @@ typedef struct {
  *   - initializers in external files stay external: all of them go to one new file, PATH.data
  *     beside PATH; so do the replaced ones if the model would exceed the 2 GB of protobuf
  * inference: nodes become what they are when nothing trains: dropout drops nothing, batch norms use
- * the statistics they are given; in the bodies of control flow and in functions, too.
+ * the statistics they are given; in the bodies of control flow and in functions, too.  What only such
+ * nodes have read of the main graph, such as the rate of a dropout, is left out.
  * Float values are rounded to the element type that the file has.  `path` may be the model
  * itself.  Tensors inside of subgraphs cannot be replaced: those that are not the same are refused
  * by name. */

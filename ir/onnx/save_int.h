@@ -33,7 +33,8 @@ typedef struct {
     int n;
     bool old;       /* before IR 4: initializers are inputs, too */
     const Merged *merged;
-    uint32_t node;  /* number of the main graph's next node */
+    uint32_t node, tensor;             /* numbers of the main graph's next node and initializer */
+    bool *unread_node, *unread_tensor; /* per such: is it left out, as nothing reads it any more? */
     bool inference; /* nodes become what they are when nothing trains */
     bool spill;     /* the model would be too large: replaced values go to the external file */
     Rope graph, model; /* as they are saved */
@@ -52,6 +53,8 @@ void put_external_tensor(Save *s, Buf *out, const WireField *tensor);
 /* ---- save_node.c: nodes with other operands, other external files, or as they are when nothing
  * trains */
 
+/* Find what nodes read that do not any more once they are saved: s->unread_node, s->unread_tensor. */
+void find_unread(Save *s);
 /* Append node number `index` of the main graph as it is saved; false: it stays as it is.  s->d says what
  * failed. */
 bool put_changed_node(Save *s, Buf *b, const WireField *proto, uint32_t index);

@@ -80,6 +80,63 @@ static bool graph_changes(const Save *s, const Onnx__GraphProto *g, int opset)
     return any_external(g->n_initializer, g->initializer) || any_changes(s, g->n_node, g->node, opset);
 }
 
+/* Is operand `in` of a node there in the saved one, too? */
+static bool stays(const NodeForm *form, int in)
+{
+    return form->identity_of >= 0 ? in == form->identity_of : in < form->ninput;
+}
+
+/* ---- what nothing reads any more ----------------------------------------------------------- */
+
+static void add_name(NameMap *read, const char *name)
+{
+    if (*name)
+        name_add(read, name, 0);
+}
+
+/* Adds what a node, or one in its bodies, reads: in the file, or saved. */
+static void add_reads(const Save *s, NameMap *read, const Place *at, bool saved)
+{
+    NodeForm form = saved ? form_of(s, at) : (NodeForm){.ninput = INT32_MAX, .identity_of = -1};
+    for (size_t i = 0; i < at->p->n_input; i++)
+        if (stays(&form, (int)i))
+            add_name(read, pb(at->p->input[i]));
+    for (size_t k = 0; k < at->p->n_attribute; k++) {
+        const Onnx__GraphProto *g = at->p->attribute[k]->g;
+        for (size_t i = 0; g && i < g->n_node; i++)
+            add_reads(s, read, &(Place){g->node[i], IN_BODY, at->opset}, saved);
+        for (size_t i = 0; g && i < g->n_output; i++)
+            add_name(read, pb(g->output[i]->name));
+    }
+}
+
+/* A node is needed if the outputs of the graph depend on it; it follows what it reads. */
+void find_unread(Save *s)
+{
+    const Onnx__GraphProto *g = s->m->proto->graph;
+    NameMap read[2] = {name_map(&s->a), name_map(&s->a)}; /* by needed nodes in the file, by those saved */
+    s->unread_node = NEW(&s->a, bool, g->n_node + 1);
+    s->unread_tensor = NEW(&s->a, bool, g->n_initializer + 1);
+    for (int saved = 0; saved < 2; saved++) {
+        for (size_t i = 0; i < g->n_output; i++)
+            add_name(&read[saved], pb(g->output[i]->name));
+        for (size_t i = g->n_node; i-- > 0;) {
+            Place at = {g->node[i], (uint32_t)i, opset_of(s->m, NULL, "")};
+            bool needed = false;
+            for (size_t k = 0; k < at.p->n_output; k++)
+                needed |= name_get(&read[saved], pb(at.p->output[k])) != NULL;
+            if (needed)
+                add_reads(s, &read[saved], &at, saved);
+            s->unread_node[i] = saved ? s->unread_node[i] && !needed : needed;
+        }
+    }
+    for (size_t i = 0; i < g->n_input; i++) /* initializers that are inputs, too, stay */
+        add_name(&read[1], pb(g->input[i]->name));
+    for (size_t i = 0; i < g->n_initializer; i++)
+        s->unread_tensor[i] = name_get(&read[0], pb(g->initializer[i]->name)) &&
+                              !name_get(&read[1], pb(g->initializer[i]->name));
+}
+
 /* ---- one node -------------------------------------------------------------------------------- */
 
 static void put_body(Save *s, Buf *out, const WireField *body, uint32_t node_field, size_t n,
@@ -142,11 +199,11 @@ static void put_node(Save *s, Buf *out, uint32_t field, const WireField *proto, 
     while (wire_next(&w, &f)) {
         size_t whole = (size_t)(w.p - f.start);
         if (f.number == NODE_INPUT) {
-            bool stays = form.identity_of >= 0 ? in == form.identity_of : in < form.ninput;
+            bool there = stays(&form, in);
             name = own_name(s, at, in++);
-            if (stays && name)
+            if (there && name)
                 put_string(&s->a, &b, NODE_INPUT, name);
-            else if (stays)
+            else if (there)
                 put_bytes(&s->a, &b, f.start, whole);
         } else if (f.number == NODE_OP && form.identity_of >= 0) {
             put_string(&s->a, &b, NODE_OP, "Identity");
