@@ -60,8 +60,9 @@ bool parse_allow(Options *o, const char *text);
 bool parse_batches(Options *o, const char *text);
 bool parse_bind(Options *o, const char *text);
 bool parse_budget(Options *o, const char *text);
-/* Sets step.budget to the bytes of --budget, which may not be a percentage here; without --budget to the
- * memory of the named device.  what: the command that needs a budget, for messages. */
+/* Sets step.budget to the bytes of --budget, which may not be a percentage here; without --budget, or
+ * where it is more, to the memory of the named device.  what: the command that needs a budget, for messages.
+ */
 bool budget_bytes(Options *o, const char *what);
 bool parse_choices(Options *o, const char *text);
 bool parse_compared(Options *o, const char *text);

@@ -110,6 +110,10 @@ bool budget_bytes(Options *o, const char *what)
         return fail(&o->diag, "%s needs --budget SIZE, or a --device whose memory is known", what);
     o->step.budget = memory;
     TRY(!o->budget || parse_budget(o, o->budget));
+    if (memory > 0 && o->step.budget > memory) {
+        o->step.budget = memory;
+        o->budget = NULL;
+    }
     return o->step.budget > 0 || fail(&o->diag, "--budget: %s of what?  Say it in bytes, 40GB", o->budget);
 }
 
