@@ -495,6 +495,25 @@ START_TEST(scales_of_an_image)
 }
 END_TEST
 
+/* With half_pixel_symmetric positions are computed in double precision, as in examples of the standard: the
+ * second of three is at 4.5, or just below. */
+START_TEST(symmetric_half_pixels)
+{
+    static const float x[10] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    static float scale[2] = {1, 0.3f};
+    Arena a = {0};
+    Builder b;
+    Onnx__NodeProto *n = start_op(&b, &a, 19, "Resize", "x _ s");
+    add_value(&b, &a, "x", FLOAT, "AB", true);
+    add_tensor(&b, "s", 1, (int64_t[]){2}, scale);
+    add_text(&b, n, "mode", "nearest");
+    add_text(&b, n, "nearest_mode", "round_prefer_floor");
+    add_text(&b, n, "coordinate_transformation_mode", "half_pixel_symmetric");
+    computed_of(&b, &a, type_make(DT_F32, 2, (int64_t[]){1, 10}), x, 0, 3, (double[]){1, 4, 8});
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(attention_with_rotary_embedding)
 {
     static float w[3] = {1};
@@ -565,6 +584,7 @@ Suite *suite_nodes(void)
     tcase_add_test(t, bounds_that_are_not_finite);
     tcase_add_test(t, recurrence_over_no_time);
     tcase_add_test(t, scales_of_an_image);
+    tcase_add_test(t, symmetric_half_pixels);
     tcase_add_test(t, attention_with_rotary_embedding);
     tcase_add_test(t, extents_of_an_empty_image);
     tcase_add_test(t, parts_of_a_sequence);

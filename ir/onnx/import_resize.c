@@ -57,10 +57,9 @@ static double original(const Interpolation *p, const Axis *a, int64_t o)
     if (strcmp(c, "tf_crop_and_resize") == 0)
         return a->out > 1 ? a->start * (in - 1) + x * (a->end - a->start) * (in - 1) / (out - 1)
                           : 0.5 * (a->start + a->end) * (in - 1);
-    double shift = 0;
-    if (strcmp(c, "half_pixel_symmetric") == 0)
-        shift = in / 2 * (1 - out / (in * scale_of(a)));
-    return shift + half - 0.5;
+    if (strcmp(c, "half_pixel_symmetric") == 0) /* in double precision, as in examples of the standard */
+        return in / 2 * (1 - out / (in * scale_of(a))) + (x + 0.5) / scale_of(a) - 0.5;
+    return half - 0.5;
 }
 
 /* Rounds x to an index.  "simple" (before opset 11): up if the result is smaller than the operand, else
