@@ -89,8 +89,12 @@ static bool import_one(OnnxNode *n, bool poisoned)
     const OnnxOp *op = onnx_op_find(n->domain, n->op);
     const Onnx__FunctionProto *f = op ? NULL : model_function(n->x->m, n->proto, n->x->a);
     if (!op && !f)
-        return refuse(n, "no importer; rewrite it with standard operators or define it as a "
-                         "function in the model");
+        return refuse(n,
+                      strcmp(n->domain, "com.microsoft.nchwc") == 0
+                          ? "ONNX Runtime's optimizer has laid it out for one machine (level all): use its "
+                            "level extended, or the model as it was"
+                          : "no importer; rewrite it with standard operators or define it as a "
+                            "function in the model");
     if (op && n->opset < op->since)
         return refuse(n, "read from opset %d on; convert the model to a newer opset", op->since);
     for (int i = 0; i < n->nin && op; i++)
