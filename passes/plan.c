@@ -129,22 +129,33 @@ struct Packing {
     PackResult result;
 };
 
-static bool is_of(const struct Packing *k, const Place *pl, int64_t goal, int64_t steps)
+static bool same_buffers(const struct Packing *k, const Place *pl)
 {
-    bool same = k->n == pl->nbuf && (k->result.arena <= goal || (k->goal == goal && k->steps >= steps));
+    bool same = k->n == pl->nbuf;
     for (uint32_t i = 0; same && i < k->n; i++)
         same = k->placed[i].size == pl->buf[i].bytes && k->placed[i].lower == pl->buf[i].lower &&
                k->placed[i].upper == pl->buf[i].upper;
     return same;
 }
 
+static bool answers(const struct Packing *k, int64_t goal, int64_t steps)
+{
+    return k->result.arena <= goal || (k->goal == goal && k->steps >= steps);
+}
+
 /* Offsets found in so many steps or more; an arena of at most `goal` bytes (0: none), sources not counted,
  * ends the search.  NULL: failed. */
 static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t steps)
 {
+    const struct Packing *best = NULL;
+    bool answered = false;
     for (const struct Packing *known = pl->info->packed; known; known = known->older)
-        if (is_of(known, pl, goal, steps))
-            return known;
+        if (same_buffers(known, pl)) {
+            best = !best || known->result.arena < best->result.arena ? known : best;
+            answered |= answers(known, goal, steps);
+        }
+    if (answered)
+        return best;
     char err[PACK_ERR_SIZE];
     PackOptions opt = {.align = align_up(1, pl->info->align), .seed = 1, .max_steps = steps,
                        .capacity = goal};
@@ -158,7 +169,7 @@ static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t steps)
         return NULL;
     }
     pl->info->packed = k;
-    return k;
+    return best && best->result.arena < k->result.arena ? best : k; /* a longer search may find less */
 }
 
 /* Search steps for this effort, fewer if few bytes can be saved: planning a small model does not take
@@ -180,9 +191,8 @@ static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort, Are
     goal = budget >= live && budget < goal ? budget : goal;
     if (effort > PACK_QUICK && base + k->result.arena > goal) {
         int64_t steps = steps_for(effort, base + k->result.arena - goal);
-        const struct Packing *longer = pack_with(pl, goal - base, steps);
-        TRY(longer);
-        k = longer->result.arena < k->result.arena ? longer : k;
+        k = pack_with(pl, goal - base, steps);
+        TRY(k);
     }
     for (uint32_t v = 1; v < pl->s->nvals; v++)
         if (pl->buffer[v] >= 0)

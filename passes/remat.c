@@ -26,6 +26,7 @@ typedef struct {
     int64_t staying;  /* bytes of states that could be in the host's memory as well */
     int64_t limit_ns; /* a step that takes no longer is good enough; 0: the cheapest is wanted */
     bool brief; /* spend no time on the smallest arena or the text of a refusal */
+    bool rough; /* do not search longest for a packing */
 } Remat;
 
 /* Reports the progress of a search. */
@@ -132,7 +133,7 @@ static bool repack(Remat *r, RematResult *s, int64_t budget, PackEffort effort)
 static bool commit(Remat *r, RematResult *s, int64_t budget)
 {
     return try_schedule(r, s, budget, PACK_LONG) &&
-           (r->cx->opt->compared || repack(r, s, budget, PACK_LONGEST));
+           (r->cx->opt->compared || r->rough || repack(r, s, budget, PACK_LONGEST));
 }
 
 static void choose(Remat *r, const RematResult *s)
@@ -313,7 +314,8 @@ static bool has_other_bits(const Remat *r)
     return false;
 }
 
-/* Text for a message: the bytes that --choices budget would meet, "" if they are not fewer. */
+/* Text for a message: bytes that --choices budget meets, "" if they are not fewer. A plan for them may take
+ * less, as it searches longest for a packing. */
 static const char *other_choices(Remat *r)
 {
     Remat any = *r;
@@ -321,6 +323,7 @@ static const char *other_choices(Remat *r)
     RematResult least = {0};
     if (!has_other_bits(r))
         return "";
+    any.rough = true;
     bool ok =
         instance_make(r->g, info, true, r->cx->tmp, &any.in, r->cx->diag) && least_arena(&any, 0, &least);
     remat_result_free(&least);

@@ -128,6 +128,8 @@ START_TEST(test_verify)
     PackBuffer b[] = {{10, 0, 4, 0}, {10, 4, 6, 5}, {20, 2, 5, 15}, {0, 0, 9, 3}};
     ck_assert_msg(pack_verify(b, 4, 35, err), "%s", err);
     ck_assert_int_eq(pack_max_load(b, 4), 30);
+    b[3].offset = 40; /* no bytes are nowhere outside */
+    ck_assert_msg(pack_verify(b, 4, 35, err), "%s", err);
     ck_assert(!pack_verify(b, 4, 34, err)); /* buffer 2 ends outside */
     ck_assert(strstr(err, "buffer 2"));
     b[2].offset = 14; /* buffer 2 overlaps the end of buffer 1; both live at step 4 */
@@ -168,10 +170,10 @@ START_TEST(test_off_grid)
 {
     char err[PACK_ERR_SIZE];
     PackResult r;
-    PackBuffer b[] = {
-        {10, 0, 9, 60}, {7, 0, 9, 70}, {100, 1, 4, -1}, {30, 2, 6, -1}, {0, 0, 1, -1}};
-    ck_assert_msg(pack_solve(b, 5, &(PackOptions){.align = 64}, &r, err), "%s", err);
-    ck_assert_msg(pack_verify(b, 5, r.arena, err), "%s", err);
+    PackBuffer b[] = {{10, 0, 9, 60}, {7, 0, 9, 70}, {100, 1, 4, -1},
+                      {30, 2, 6, -1}, {0, 0, 1, -1}, {0, 0, 1, 999}};
+    ck_assert_msg(pack_solve(b, 6, &(PackOptions){.align = 64}, &r, err), "%s", err);
+    ck_assert_msg(pack_verify(b, 6, r.arena, err), "%s", err);
     ck_assert_int_eq(b[0].offset, 60);
     ck_assert_int_eq(b[1].offset, 70);
     ck_assert_int_eq(b[2].offset % 64, 0);

@@ -47,7 +47,7 @@ bool pack_solve(PackBuffer *buffers, int32_t n, const PackOptions *opt, PackResu
                 char err[PACK_ERR_SIZE]);
 
 /* Independent check of offsets, by a sweep over the steps: no two live buffers share a
- * byte, every buffer lies in [0, arena). Zero-size buffers occupy nothing. Returns false
+ * byte, every buffer lies in [0, arena). Zero-size buffers may lie anywhere. Returns false
  * with the first offence in `err`. O(n log n). */
 bool pack_verify(const PackBuffer *buffers, int32_t n, int64_t arena,
                  char err[PACK_ERR_SIZE]);

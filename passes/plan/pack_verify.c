@@ -142,6 +142,8 @@ static bool inside_arena(const PackBuffer *buffers, int32_t n, int64_t arena, ch
 {
     for (int32_t i = 0; i < n; i++) {
         const PackBuffer *b = &buffers[i];
+        if (b->size == 0)
+            continue;
         if (b->size < 0 || b->offset < 0 || b->offset > arena || b->size > arena - b->offset) {
             snprintf(err, PACK_ERR_SIZE,
                      "buffer %" PRId32 ": %" PRId64 " bytes at %" PRId64
