@@ -177,8 +177,18 @@ START_TEST(random_targets_are_binary)
 }
 END_TEST
 
+/* Has a value this name to be saved under? */
+static bool is_named(const Graph *g, const char *name)
+{
+    for (uint32_t i = 1; i < g->nvals; i++)
+        for (const ModelName *m = g->vals[i].in_model; m; m = m->next)
+            if (strcmp(m->name, name) == 0)
+                return true;
+    return false;
+}
+
 /* What trains of a ramp, a table, a scalar and a scalar with a name that PyTorch's exporter makes up follows
- * from the producer and, if there is one, the graph signature in the metadata. */
+ * from the producer and, if there is one, the graph signature in the metadata, as does what is saved. */
 START_TEST(exporters_say_what_trains)
 {
     static const char *const names[] = {"m.ramp", "m.table", "m.gain", "onnx::Mul_3"};
@@ -188,6 +198,9 @@ START_TEST(exporters_say_what_trains)
         "c_m_ramp: CONSTANT_TENSOR target='m.ramp'\nc_m_table: CONSTANT_TENSOR target='m.table'\n";
     static const char constant[] =
         "p_m_gain: PARAMETER target='m.gain'\nc_m_table: CONSTANT_TENSOR target='m.table'\n";
+    static const char transient[] = "p_m_gain: PARAMETER target='m.gain'\n"
+                                    "b_m_ramp: BUFFER target='m.ramp' persistent=True\n"
+                                    "b_m_table: BUFFER target='m.table' persistent=False\n";
     static const struct {
         const char *producer, *signature;
         ValKind want[4];
@@ -196,6 +209,7 @@ START_TEST(exporters_say_what_trains)
         {"pytorch", NULL, {VAL_CONST, VAL_PARAM, VAL_PARAM, VAL_CONST}},
         {"pytorch", closed_over, {VAL_CONST, VAL_PARAM, VAL_CONST, VAL_CONST}},
         {"pytorch", constant, {VAL_CONST, VAL_CONST, VAL_PARAM, VAL_CONST}},
+        {"pytorch", transient, {VAL_CONST, VAL_CONST, VAL_PARAM, VAL_CONST}},
         {"pytorch",
          "\n# inputs\np_m_ramp: PARAMETER target='m.ramp'\n"
          "b_m_table: BUFFER target='m.table' persistent=True\n"
@@ -226,7 +240,9 @@ START_TEST(exporters_say_what_trains)
     for (int i = 0; i < 4; i++)
         ck_assert_msg(kind_of(&r.g, names[i]) == cases[_i].want[i], "%s", names[i]);
     ck_assert(noted(r.m, ONNX_FROZEN, "m.table", "buffer") == (_i >= 3));
-    ck_assert(noted(r.m, ONNX_REMARK, "Conv", "1 BatchNormalizations are folded") == (_i == 4));
+    ck_assert(is_named(&r.g, "m.table") == (_i != 4));
+    ck_assert(is_named(&r.g, "m.ramp") == (_i != 3));
+    ck_assert(noted(r.m, ONNX_REMARK, "Conv", "1 BatchNormalizations are folded") == (_i == 5));
     release(&r);
     arena_free(&a);
 }
@@ -403,7 +419,7 @@ Suite *suite_trains(void)
     TCase *t = tcase_create("import");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, values_decide_what_trains);
-    tcase_add_loop_test(t, exporters_say_what_trains, 0, 5);
+    tcase_add_loop_test(t, exporters_say_what_trains, 0, 6);
     tcase_add_test(t, scalars_without_a_signature);
     tcase_add_test(t, adapters_are_told);
     tcase_add_test(t, biases_train);

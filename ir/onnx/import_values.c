@@ -61,7 +61,8 @@ static bool packed_value(Import *x, const char *name, const Onnx__TensorProto *p
 }
 
 /* Makes a value of a tensor of the file: weights and bytes refer to the mapping, other constants are copied.
- * Constants that are no weights, by the exporter's signature or a note, have no name to be saved under. */
+ * Constants that are no weights, by the exporter's signature or a note, or that PyTorch does not save, have
+ * no name to be saved under. */
 static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p, Val *v)
 {
     OnnxTensor t = {0};
@@ -89,7 +90,7 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
         x->g->vals[v->i].data = t.t.data;
     if (refers || weight)
         refer_to_file(x, *v, &t);
-    if (weight) {
+    if (weight && (kind != VAL_CONST || !role_is_transient(x, name))) {
         name_value(x, *v, name);
         if (module)
             graph_name_in_module(x->g, *v, arena_strndup(x->g->arena, module, strlen(module)));

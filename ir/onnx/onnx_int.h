@@ -57,6 +57,7 @@ typedef struct External {
 typedef struct {
     const char *name, *symbol;
     bool parameter, constant; /* neither: a buffer */
+    bool transient; /* a buffer that is not persistent: no state_dict has it */
     bool mentioned; /* in by_symbol: some node's record names it (read_records) */
 } Declared;
 typedef struct {
@@ -302,6 +303,8 @@ int roles_lost_norms(const Import *x);
 ValKind role_of(Import *x, const char *name, const Tensor *t);
 /* Is the constant a tensor of the model: does the signature declare it, or, without a signature, `noted`? */
 bool role_is_frozen(const Import *x, const char *name, bool noted);
+/* Is it a buffer that no state_dict has? */
+bool role_is_transient(const Import *x, const char *name);
 /* Do PyTorch's exporters say that a module holds it, by the signature or its path as the name? */
 bool role_is_held(const Import *x, const char *name);
 /* Does the value feed an operand that is a weight by role? */

@@ -59,6 +59,12 @@ bool role_is_frozen(const Import *x, const char *name, bool noted)
     return s->n ? declared(s, name) != NULL : noted;
 }
 
+bool role_is_transient(const Import *x, const char *name)
+{
+    const Declared *said = declared(x->roles->signature, name);
+    return said && said->transient;
+}
+
 /* What the signature declares of a tensor; NULL: nothing.  A program that closes over its weights (Keras's on
  * PyTorch) has them as constants, and parameters that nothing reads. */
 static const Declared *said_of(const Import *x, const char *name)

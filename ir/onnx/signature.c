@@ -25,11 +25,14 @@ static Declared read_line(OnnxModel *m, const char *text, const char *target, co
         kind--;
     while (line > text && line[-1] != '\n')
         line--;
+    static const char transient[] = "' persistent=False";
     const char *word = arena_strndup(&m->arena, kind, (size_t)(target - kind));
-    return (Declared){.name = arena_strndup(&m->arena, name, strcspn(name, "'\n")),
+    size_t len = strcspn(name, "'\n");
+    return (Declared){.name = arena_strndup(&m->arena, name, len),
                       .symbol = arena_strndup(&m->arena, line, strcspn(line, ": \n")),
                       .parameter = strcmp(word, "PARAMETER") == 0,
-                      .constant = strcmp(word, "CONSTANT_TENSOR") == 0};
+                      .constant = strcmp(word, "CONSTANT_TENSOR") == 0,
+                      .transient = strncmp(name + len, transient, strlen(transient)) == 0};
 }
 
 static void read_signature(OnnxModel *m, Signature *s, const char *text)
