@@ -241,8 +241,11 @@ static int run_policies(Solve *job)
 static int run_policy(Solve *job)
 {
     RematResult r;
-    if (!remat_named_policy(&job->inst, job->o->step.policy, job->budget, &r, job->err))
+    RematBound bound;
+    if (!remat_bound(&job->inst, job->budget, 0, &bound, job->err) ||
+        !remat_named_policy(&job->inst, job->o->step.policy, job->budget, &r, job->err))
         return bad(job);
+    remat_raise_bound(&r, bound.cost);
     return finish(job, &r, job->budget);
 }
 
@@ -269,7 +272,9 @@ static bool read_instance(Solve *job)
     TRY(job->inst.nops || fail(&o->diag, "%s: has no operators", o->path));
     job->input_peak = remat_input_peak(&job->inst);
     job->base_cost = remat_base_cost(&job->inst);
-    return find_budget(job) || fail(&o->diag, "bad budget '%.100s'", o->budget);
+    return find_budget(job) ||
+           fail(&o->diag, "--budget: '%.100s' is no number of bytes, nor a percentage such as 50%%",
+                o->budget);
 }
 
 int cmd_solve(Options *o)

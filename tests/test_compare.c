@@ -213,12 +213,36 @@ START_TEST(policies_that_are_none)
 }
 END_TEST
 
+/* The gap is the one to the bound for the budget, of a named policy and in a row of budgets as well: a larger
+ * budget's bound, which here reaches a smaller one's cost, makes that optimal. */
+START_TEST(solve_tells_what_is_optimal)
+{
+    write_text("a.dag", "0 10 100\n1 10 100 0\n2 10 100 1\n3 10 100 2\n4 20 100 3 2\n5 20 100 4 1\n"
+                        "6 20 50 5 0 ; keep\n");
+    ckc_prints("solve a.dag --budget 400 --policy dtr",
+               "cost 110 (+10.0000 %), bound +10.0000 %, gap 0.0000 % "
+               "(optimal)");
+    ckc_prints("solve a.dag --budget 400 --policy every-2", "bound +10.0000 %, gap 18.1818 %, ");
+    ckc_accepts("solve a.dag --pareto 4 --moves 1000 --json");
+    json_t *all = read_json("out"), *r;
+    size_t i;
+    ck_assert_uint_eq(json_array_size(all), 4);
+    json_array_foreach(all, i, r)
+    {
+        bool reached = number(r, "cost") <= number(r, "bound");
+        ck_assert_msg(json_is_true(json_object_get(r, "proved_optimal")) == reached, "%zu", i);
+    }
+    json_decref(all);
+}
+END_TEST
+
 /* A budget in percent refers to the instance's `whole`, even if its given order holds less; options that ask
  * for several schedules exclude each other. */
 START_TEST(solve_answers_one_question)
 {
     write_text("w.dag", "persistent 10\nwhole 200\nloss 1\n0 10 50 ;\n1 10 50 0 ;\n2 10 50 1 0 ; keep\n");
     ckc_prints("solve w.dag --budget 80%", "budget 160 (80.00 %): cost 30 ");
+    ckc_refuses("solve w.dag --budget 80%%", 1, "--budget: '80%%' is no number of bytes, nor a percentage");
     ck_assert_int_eq(ckc("solve w.dag --pareto 2 --budget 50%"), 3);
     ck_assert_int_eq(ckc("solve w.dag --pareto 2 --budget 50% --json"), 3);
     ckc_accepts("solve w.dag --pareto 2 --budget 80%");
@@ -258,6 +282,7 @@ Suite *suite_compare(void)
     tcase_add_test(t, interrupted);
     tcase_add_test(t, no_plan_is_a_row);
     tcase_add_test(t, policies_that_are_none);
+    tcase_add_test(t, solve_tells_what_is_optimal);
     tcase_add_test(t, solve_answers_one_question);
     tcase_add_test(t, instance_with_a_nul_byte);
     return s;

@@ -27,7 +27,7 @@ static void adopt(RematResult *to, const RematResult *from)
     to->cost = from->cost;
     to->peak = from->peak;
     to->feasible = from->feasible;
-    to->proved_optimal = (double)(to->cost - to->lower_bound) <= REMAT_OPTIMAL * (double)to->lower_bound;
+    remat_raise_bound(to, to->lower_bound);
 }
 
 static void make_monotone(RematResult *results, int32_t count)
@@ -38,8 +38,7 @@ static void make_monotone(RematResult *results, int32_t count)
             adopt(rich, poor);
     }
     for (int32_t i = 1; i < count; i++)
-        if (results[i].lower_bound < results[i - 1].lower_bound)
-            results[i].lower_bound = results[i - 1].lower_bound;
+        remat_raise_bound(&results[i], results[i - 1].lower_bound);
 }
 
 /* Chooses budgets, evenly spaced from the top down to the least budget found in a part of the time; *least is

@@ -197,6 +197,8 @@ typedef struct {
     RematPoint *history; /* feasible schedules in order of discovery, costs falling */
 } RematResult;
 
+/* Takes a bound of the cost where it is larger, and tells by it whether the schedule is optimal. */
+void remat_raise_bound(RematResult *result, int64_t lower_bound);
 void remat_result_free(RematResult *result);
 
 /* At least one of time_limit_s and max_moves must be set. Deterministic in (instance,

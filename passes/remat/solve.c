@@ -18,6 +18,14 @@
 
 /* ---- results ------------------------------------------------------------------------- */
 
+void remat_raise_bound(RematResult *r, int64_t lower_bound)
+{
+    if (r->lower_bound < lower_bound)
+        r->lower_bound = lower_bound;
+    r->proved_optimal =
+        r->feasible && (double)(r->cost - r->lower_bound) <= REMAT_OPTIMAL * (double)r->lower_bound;
+}
+
 void remat_result_free(RematResult *r)
 {
     MEM_FREE(r->seq, r->alt, r->history);
@@ -507,8 +515,7 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst,
 static void solver_finish(Solver *s)
 {
     RematResult *r = s->r;
-    r->proved_optimal = r->feasible && (double)(r->cost - r->lower_bound) <=
-                                           REMAT_OPTIMAL * (double)r->lower_bound;
+    remat_raise_bound(r, r->lower_bound);
     r->moves = s->spent;
     r->seconds = clock_seconds() - s->start;
     for (int i = 0; i < s->nworkers; i++)
