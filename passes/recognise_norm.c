@@ -140,21 +140,24 @@ Val rule_norm(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* ---- TensorFlow's batch form: x * s + (bias - mean(x) * s) with s = rsqrt(..) * scale  */
+/* ---- TensorFlow's batch form: x * s + (bias - mean(x) * s) with s = rsqrt(..) * scale; Keras 3 has
+ * x * s + (-mean(x) * s + bias), and either without a bias ------------------------------- */
 
 static Val other_factor(const Node *m, Val v)
 {
     return m->in[0].i == v.i ? m->in[1] : m->in[1].i == v.i ? m->in[0] : none();
 }
 
-static Val norm_tf(Rewrite *rw, const Node *n, const Node *product, const Node *rest)
+/* x * s + shift with shift = +-mean(x) * s */
+static Val norm_tf(Rewrite *rw, const Node *n, const Node *product, Val shift, bool negative)
 {
-    const Node *shift = rewrite_def(rw, rest->in[1], OP_mul);
+    const Node *m = rewrite_def(rw, shift, OP_mul);
     Norm f;
     int64_t axis;
-    for (int i = 0; shift && i < 2; i++) {
-        Val x = product->in[i], s = product->in[1 - i], mean = other_factor(shift, s);
-        if (!mean.i || mean_of(rw, mean, &axis).i != x.i)
+    for (int i = 0; m && i < 2; i++) {
+        Val x = product->in[i], s = product->in[1 - i], mean = other_factor(m, s);
+        const Node *neg = rewrite_def(rw, mean, OP_neg);
+        if (!mean.i || negative == (neg != NULL) || mean_of(rw, neg ? neg->in[0] : mean, &axis).i != x.i)
             continue;
         const Node *both = rewrite_def(rw, s, OP_mul);
         Val scale = none();
@@ -165,19 +168,28 @@ static Val norm_tf(Rewrite *rw, const Node *n, const Node *product, const Node *
         if (!found || axis != f.axis || (f.x.i ? f.x : centred(rw, f.c, &f)).i != x.i)
             continue;
         Val y = build_norm(rw, n, &f);
-        return build2(rw->g, OP_add, scale.i ? build2(rw->g, OP_mul, y, scale) : y, rest->in[0]);
+        return scale.i ? build2(rw->g, OP_mul, y, scale) : y;
     }
     return none();
 }
 
 Val rule_norm_tf(Rewrite *rw, const Node *n)
 {
+    const Node *first = rewrite_def(rw, n->in[0], OP_mul);
+    if (n->op == OP_sub && first)
+        return norm_tf(rw, n, first, n->in[1], true);
     for (int i = 0; n->op == OP_add && i < 2; i++) {
+        Val rest = n->in[1 - i];
         const Node *product = rewrite_def(rw, n->in[i], OP_mul);
-        const Node *rest = rewrite_def(rw, n->in[1 - i], OP_sub);
-        Val v = product && rest ? norm_tf(rw, n, product, rest) : none();
-        if (v.i)
-            return v;
+        const Node *less = rewrite_def(rw, rest, OP_sub), *more = rewrite_def(rw, rest, OP_add);
+        Val y = product ? norm_tf(rw, n, product, rest, false) : none();
+        if (y.i)
+            return y;
+        if (product && less && (y = norm_tf(rw, n, product, less->in[1], true)).i)
+            return build2(rw->g, OP_add, y, less->in[0]);
+        for (int k = 0; product && more && k < 2; k++)
+            if ((y = norm_tf(rw, n, product, more->in[k], false)).i)
+                return build2(rw->g, OP_add, y, more->in[1 - k]);
     }
     return none();
 }
