@@ -111,6 +111,8 @@ Val rule_added_scores(Rewrite *rw, const Node *n)
         return none();
     if (a != b)
         q[1] = form_folded(rw, n->name, OP_mul, q[1], b / a);
+    if (!q[1].i)
+        return none();
     Val s = build_matmul(g, build_concat(g, 2, q, last), build_concat(g, 2, k, last), false, true);
     return a == 1 ? s : form_folded(rw, n->name, OP_mul, s, a);
 }
