@@ -1,8 +1,8 @@
 /* weights.c -- --weights FILE: parameters and running statistics from a file instead of the model, by name.
  *
  * Tensors of the value's type are used in the file itself, and a schedule refers to them there.  The file
- * must have everything that the model trains, and must have no other floats: a name that is spelt differently
- * is more likely than a tensor that is not meant. */
+ * must have everything that the model trains, and no other floats but parameters that the program does not
+ * read: a name that is spelt differently is more likely than a tensor that is not meant. */
 #include "cli.h"
 #include <stdlib.h>
 #include <string.h>
@@ -113,13 +113,15 @@ static bool give(Given *x, Value *v)
     return true;
 }
 
-static bool check_unused(Given *x)
+/* Fails if the file has floats that are not in the model, but for parameters of the program that no node
+ * reads. */
+static bool check_unused(Given *x, OnnxModel *model)
 {
     char hint[NEAREST_HINT];
     Tensor t;
     for (int k = 0; k < data_count(x->f); k++) {
         TRY(data_tensor(x->f, k, &t, x->d));
-        if (x->used[k] || !dtype_is_float(t.type.dt))
+        if (x->used[k] || !dtype_is_float(t.type.dt) || (model && onnx_is_unread(model, data_name(x->f, k))))
             continue;
         Nearest near;
         nearest_init(&near, data_name(x->f, k));
@@ -150,5 +152,5 @@ bool weights_give(Job *j)
         if (value_is_weight(v))
             TRY(give(&x, v));
     }
-    return check_unused(&x);
+    return check_unused(&x, j->model);
 }

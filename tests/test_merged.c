@@ -532,7 +532,7 @@ START_TEST(computed_in_place_of_parameters)
 END_TEST
 
 /* A module that is never called holds a weight of another one (T5's shared.weight): the file has no more than
- * its name.  That is noted, and --tie has it saved. */
+ * its name.  That is noted, --tie has it saved, and --weights may have it. */
 START_TEST(parameter_that_nothing_reads)
 {
     Arena a = {0};
@@ -553,6 +553,9 @@ START_TEST(parameter_that_nothing_reads)
         ck_assert(ties ? strcmp(name->next->name, "b.weight") == 0 : !name->next);
         release(&r);
     }
+    ckc_accepts("unread.onnx --loss mse -q -o o --tie a.weight=b.weight --save both.safetensors");
+    ckc_accepts("unread.onnx --loss mse -q -o o --weights both.safetensors");
+    ckc_refuses("unread.onnx --loss mse -q -o o --tie a.weight=c.weight", 1, "no such weights");
     arena_free(&a);
 }
 END_TEST

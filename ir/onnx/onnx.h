@@ -100,6 +100,8 @@ const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n); /* notes of the las
 const char *onnx_output_name(const OnnxModel *m, uint32_t k);
 /* Does the file leave open how large a dimension of this output is? */
 bool onnx_output_open(const OnnxModel *m, const char *name);
+/* Is it a parameter of the exported program that the file does not have, as no node reads it? */
+bool onnx_is_unread(OnnxModel *m, const char *name);
 /* Name of input k, inputs with an initializer not counted; NULL: there are fewer. */
 const char *onnx_input_name(const OnnxModel *m, uint32_t k);
 /* The name that --bind has for the first dimension of input k: its symbol, or INPUT.0 if it has none,

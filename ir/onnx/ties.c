@@ -103,10 +103,9 @@ static void rename_tied(Import *x, const char *name, Val a, bool turned)
     scope_set(x, name, turned ? build_transpose(x->g, a, (int[]){1, 0}) : a);
 }
 
-/* Is it a parameter of the program that the file does not have, as no node reads it? */
-static bool is_unread(const Import *x, const char *name)
+bool onnx_is_unread(OnnxModel *m, const char *name)
 {
-    const Names *unread = &model_merged(x->m)->unread;
+    const Names *unread = &model_merged(m)->unread;
     bool found = false;
     for (uint32_t i = 0; i < unread->n; i++)
         found |= strcmp(unread->name[i], name) == 0;
@@ -130,7 +129,7 @@ static bool tie(Import *x, const OnnxTie *t)
 {
     Val a, b;
     bool kept = scope_find(x, t->kept, &a), copy = scope_find(x, t->copy, &b);
-    if (kept && !copy && is_unread(x, t->copy)) {
+    if (kept && !copy && onnx_is_unread(x->m, t->copy)) {
         tie_unread(x, a, t->copy);
         return true;
     }
