@@ -326,6 +326,7 @@ uint64_t file_hash(const Job *j, const char *path); /* the hash of one of them, 
 /* After a schedule was read: points values to the bytes of their files, and opens j->data. */
 bool files_open(Job *j);
 bool files_model(Job *j);  /* may the model that the schedule names be read? */
+bool files_in_model(const Job *j, const void *data); /* do these bytes lie in the file of that model? */
 void files_loaded(Job *j); /* once the executor has the values: gives the mappings' memory back */
 void files_close(Job *j);
 

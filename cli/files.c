@@ -163,6 +163,17 @@ static bool open_data(Job *j)
 
 bool files_model(Job *j) { return !j->plan->model || find_file(j, j->plan->model); }
 
+bool files_in_model(const Job *j, const void *data)
+{
+    const uint8_t *at = data;
+    for (uint32_t i = 0; i < j->nfile; i++) {
+        const FileMap *m = &j->file[i].map;
+        if (j->plan->model && strcmp(j->file[i].name, j->plan->model) == 0)
+            return at >= m->data && at < m->data + m->size;
+    }
+    return false;
+}
+
 bool files_open(Job *j)
 {
     Plan *p = j->plan;

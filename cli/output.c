@@ -355,9 +355,7 @@ static bool is_of_module(const Graph *g, Val v, const ModelName *m)
 /* Is a weight that the step does not change what it is in the model's file? */
 static bool is_of_file(const Job *j, const Value *v)
 {
-    if (j->in_schedule)
-        return v->file && j->model_path && strcmp(v->file, j->model_path) == 0;
-    return v->data && !j->o->weights;
+    return j->in_schedule ? files_in_model(j, v->data) : v->data && !j->o->weights;
 }
 
 /* Adds a weight under each of its names: those in the file (copy), or those in the modules. */

@@ -533,7 +533,10 @@ START_TEST(a_branch_is_not_saved)
     start(&b, 17);
     start(&branch, 17);
     add_value(&branch, &a, "z", FLOAT, "22", false);
-    add_tensor(&branch, "bias", 1, (int64_t[]){2}, bias);
+    Onnx__TensorProto *t = add_tensor(&branch, "bias", 1, (int64_t[]){2}, bias);
+    t->n_float_data = 0;
+    t->has_raw_data = true;
+    t->raw_data = (ProtobufCBinaryData){sizeof bias, (uint8_t *)bias};
     add_node(&branch, &a, "Add", "h bias", "z");
     add_value(&b, &a, "x", FLOAT, "23", true);
     add_value(&b, &a, "y", FLOAT, "22", false);
@@ -546,7 +549,10 @@ START_TEST(a_branch_is_not_saved)
     save(&b, &a, "branch.onnx");
     ckc_refuses("branch.onnx -o p --metrics m --save s.onnx", 1, "no 'bias' to replace in the main graph");
     ckc_accepts("branch.onnx -o f -q --save s.onnx --freeze bias");
+    ckc_accepts("run f/step.ckp -q --save r.onnx");
+    same_file("s.onnx", "r.onnx");
     ckc_accepts("s.onnx -o p -q --save s.safetensors");
+    ckc_refuses("run f/step.ckp -q --save r.onnx --weights s.safetensors", 1, "no 'bias' to replace");
     ckc_refuses("branch.onnx -o p -q --save s.onnx --freeze bias --weights s.safetensors", 1,
                 "no 'bias' to replace");
     ckc_accepts("branch.onnx -o p -q --save s.safetensors");
