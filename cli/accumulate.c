@@ -18,7 +18,9 @@ typedef struct {
     const PassRun *how;
     StepOptions given;  /* the options for the whole batch */
     Job *best;          /* the job of one batch, until there is a better one */
-    bool planned;       /* best has a plan; else `why` says why not */
+    bool planned; /* best has a plan; else it takes the fewest bytes, in `k` micro-batches, and `why` says
+                   * why there is none */
+    int64_t k;
     Diag why;
     Batch batch;
     int64_t budget;     /* bytes, as --budget has them, the same for every k */
@@ -112,29 +114,50 @@ static bool plan_micro(Choice *c, Job *j)
            fail_status(&c->o->diag, EXIT_INFEASIBLE, "a batch norm would have one value in a micro-batch");
 }
 
-/* Plans k micro-batches; alone: without recomputation.  False: the device failed; it is not a failure if
- * there is no such plan. */
-static bool try_micro(Choice *c, int64_t k, bool alone, Tried *tried)
+/* Does job a, which has no plan, take fewer bytes than b, which has none either? */
+static bool takes_less(const Job *a, const Job *b)
+{
+    int64_t x = a->info.plan.min_feasible_bytes, y = b->info.plan.min_feasible_bytes;
+    return x > 0 && (y <= 0 || x < y);
+}
+
+/* Makes j the best job. */
+static void choose(Choice *c, Job *j)
+{
+    drop(c->best, j);
+    c->best = j;
+}
+
+/* A plan without recomputation; a faster one than the best; one of the fewest bytes, where none fits. */
+typedef enum { ALONE, FASTER, LEAST } Aim;
+
+/* Plans k micro-batches.  False: the device failed; it is not a failure if there is no such plan. */
+static bool try_micro(Choice *c, int64_t k, Aim aim, Tried *tried)
 {
     Options *o = c->o;
     Job *j = job_new(o);
     j->data = c->best->data;
     StepOptions s = options_for(c, k), before = o->step;
-    if (alone)
-        s.limit_ns = 1;
+    if (aim != FASTER)
+        s.limit_ns = aim == ALONE;
     o->step = s;
     bool planned = plan_micro(c, j);
     bool better = planned && (!c->planned || j->plan->predicted_ns < c->best->plan->predicted_ns);
-    if (planned || !alone)
+    if (planned || aim == FASTER)
         add_trial(c, k, j, planned);
     *tried = (Tried){.planned = planned, .better = better, .recomputed = j->info.nrecomputed > 0};
     if (better) {
-        drop(c->best, j);
-        c->best = j;
+        choose(c, j);
         c->planned = true;
         return true;
     }
-    drop(j, c->best);
+    if (!planned && aim == LEAST && takes_less(j, c->best)) {
+        choose(c, j);
+        c->k = k;
+        c->why = o->diag;
+    } else {
+        drop(j, c->best);
+    }
     o->step = before;
     if (!planned && o->diag.status == EXIT_DEVICE)
         return false;
@@ -166,14 +189,14 @@ static bool try_all(Choice *c)
     Tried t;
     for (int64_t k = 2; k <= whole && !enough && !alone; k++)
         if (whole % k == 0) {
-            TRY(try_micro(c, k, true, &t));
+            TRY(try_micro(c, k, ALONE, &t));
             alone = t.planned ? k : 0;
         }
     for (int64_t k = 2; k <= whole && !enough; k++) {
         if (k == alone)
             enough = c->best->plan->accumulate != k;
         else if (whole % k == 0) {
-            TRY(try_micro(c, k, false, &t));
+            TRY(try_micro(c, k, FASTER, &t));
             enough = t.planned && !t.better && !t.recomputed;
         }
     }
@@ -194,6 +217,7 @@ static bool try_whole(Choice *c)
     /* a plan's budget includes what the device reserves */
     int64_t outside = c->planned ? c->given.beside : step_outside(&c->given);
     c->budget = c->given.budget ? c->given.budget : c->best->info.plan.budget + outside;
+    c->k = 1;
     c->why = o->diag;
     o->diag = (Diag){0};
     return true;
@@ -207,13 +231,16 @@ bool job_plan_best(Job **job, const PassRun *how)
         return job_plan(*job, how);
     double start = clock_seconds();
     Choice c = {.o = o, .how = how, .given = o->step, .best = *job};
-    bool ok = try_whole(&c) && try_all(&c);
+    Tried t;
+    bool ok = try_whole(&c) && try_all(&c) && (c.planned || try_micro(&c, c.batch.size, LEAST, &t));
     *job = c.best;
     if (!ok)
         return false;
     if (!c.planned)
-        return fail_status(&o->diag, EXIT_INFEASIBLE, "neither one batch nor micro-batches of it fit; one "
-                           "batch: %.3900s", c.why.msg);
+        return fail_status(
+            &o->diag, EXIT_INFEASIBLE,
+            "neither one batch nor micro-batches of it fit; the least is that of %lld: %.3900s",
+            (long long)c.k, c.why.msg);
     c.best->trial = c.trial;
     c.best->ntrial = c.ntrial;
     c.best->plan_seconds = clock_seconds() - start;

@@ -153,6 +153,10 @@ static bool try_other(Oom *m, const StepOptions *s, const char *name, Changes ch
 static bool try_changes(Oom *m)
 {
     StepOptions s = m->given;
+    s.any_bits = true;
+    if (m->way[m->n - 1].why && !m->given.any_bits) /* neither recomputation nor micro-batches fit */
+        TRY(try_other(m, &s, "other kernels", ROUNDING, "--choices budget"));
+    s = m->given;
     s.precision = PRECISION_BF16;
     if (m->given.precision == PRECISION_F32 || m->given.precision == PRECISION_TF32)
         TRY(try_other(m, &s, "bf16", ROUNDING, "--precision bf16"));

@@ -437,6 +437,8 @@ START_TEST(accumulate_auto)
     ckc_refuses(MLP " --bind batch=4 --accumulate auto --overhead 5% --output x", 1, "--overhead");
     ckc_refuses(MLP " --bind batch=4 --accumulate auto --budget 1B --moves 10000 --output x", 3,
                 "micro-batches");
+    ckc_refuses("plan " MLP " --bind batch=512 --device h200 --budget 670.1MB --accumulate auto --output x",
+                3, "the least is that of 512: budget of 670100000 bytes");
     ckc_accepts(format("%s --budget 100%%", decoder));
     ck_assert_int_eq(check_choice("m.ckc/report.json"), 1);
     ckc_accepts(format("%s --budget 45%%", decoder)); /* both together are faster than either alone */
