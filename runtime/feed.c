@@ -132,6 +132,27 @@ static bool same_tail(const Type *x, int a, const Type *y, int b)
     return true;
 }
 
+/* Number of dimensions without those of extent 1 at the end. */
+static int significant(const Type *t)
+{
+    int n = t->rank;
+    while (n > 1 && t->dim[n - 1] == 1)
+        n--;
+    return n;
+}
+
+/* Do rows of x have the shape of rows of y?  [N] and [N, 1] are the same. */
+static bool same_row(const Type *x, const Type *y)
+{
+    int n = significant(x);
+    if (n != significant(y))
+        return false;
+    for (int i = 1; i < n; i++)
+        if (x->dim[i] != y->dim[i])
+            return false;
+    return true;
+}
+
 /* Does the array suit the input?  Sets in->rows and in->period.  few: fewer rows than a batch has suffice. */
 static bool matches(Input *in, const Type *want, bool few)
 {
@@ -148,8 +169,7 @@ static bool matches(Input *in, const Type *want, bool few)
                same_tail(t, 2, want, 1) && t->dim[1] % want->dim[0] == 0) {
         in->rows = want->dim[0]; /* each entry is several micro-batches */
         in->period = t->dim[0] * t->dim[1];
-    } else if (t->rank > 0 && want->rank > 0 && want->dim[0] > 0 &&
-               same_tail(t, 1, want, 1)) {
+    } else if (t->rank > 0 && want->rank > 0 && want->dim[0] > 0 && same_row(t, want)) {
         in->rows = want->dim[0];
         in->period = t->dim[0];
     }
@@ -219,6 +239,16 @@ static bool check_values(const Feed *f, const Input *in, const char *name, Diag 
     return true;
 }
 
+/* Why an array of this type does not suit the input, where a word helps. */
+static const char *mismatch(const Type *is, const Type *want)
+{
+    if (dtype_is_float(is->dt) != dtype_is_float(want->dt))
+        return dtype_is_float(want->dt) ? ": its elements have to be floats"
+                                        : ": its elements have to be whole numbers";
+    bool few = is->rank > 0 && want->rank > 0 && same_row(is, want) && is->dim[0] < want->dim[0];
+    return few ? ": it has fewer rows than a batch" : "";
+}
+
 static bool bind_array(Feed *f, int k, Diag *d)
 {
     Input *in = &f->input[k];
@@ -232,8 +262,8 @@ static bool bind_array(Feed *f, int k, Diag *d)
     in->kind = FEED_ROWS;
     TRY(data_shape(f->data, in->entry, &in->type, d));
     if (!matches(in, want, f->order == FEED_ONCE))
-        return fail(d, "%s: the data is %s, the model wants %s", name, type_str(&in->type, is),
-                    type_str(want, model));
+        return fail(d, "%s: the data is %s, the model wants %s%s", name, type_str(&in->type, is),
+                    type_str(want, model), mismatch(&in->type, want));
     mark_regions(f, in, want);
     return check_values(f, in, name, d);
 }
@@ -377,7 +407,9 @@ static bool bind_text(Feed *f, Diag *d)
         Input *in = &f->input[k];
         const Type *own = val_type(f->g, in->v);
         if (!in->range.limit || dtype_is_float(own->dt))
-            return fail(d, "%s: a text file gives tokens and targets only",
+            return fail(d,
+                        "%s: what is no .npz, .npy, .pb or .safetensors is read as text, which gives tokens "
+                        "and targets only",
                         f->g->vals[in->v.i].name);
         in->kind = FEED_TEXT;
         in->shift = in->range.target;
