@@ -141,6 +141,8 @@ bool weights_give(Job *j)
         return true;
     j->blame = NULL;
     TRY(j->weights || (j->weights = data_open(o->weights, &o->diag)) != NULL);
+    if (data_text_bytes(j->weights) >= 0)
+        return fail(&o->diag, "%s: --weights takes .safetensors or .npz", o->weights);
     Given x = {.o = o,
                .f = j->weights,
                .used = NEW(&j->arena, bool, data_count(j->weights) + 1),

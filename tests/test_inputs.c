@@ -76,6 +76,17 @@ START_TEST(a_weight_is_no_input)
 }
 END_TEST
 
+/* A file of another kind than an option takes is called so. */
+START_TEST(of_another_kind)
+{
+    make_model();
+    write_data(4, 4);
+    ckc_refuses("plan d.npz", 1, "d.npz: not an ONNX model but a zip archive");
+    ckc_refuses("m.onnx --bind N=4,c=1 --weights m.onnx -o p", 1,
+                "m.onnx: --weights takes .safetensors or .npz");
+}
+END_TEST
+
 Suite *suite_inputs(void)
 {
     Suite *s = suite_create("inputs");
@@ -84,5 +95,6 @@ Suite *suite_inputs(void)
     tcase_add_test(t, a_symbol_has_one_size);
     tcase_add_test(t, of_no_rows);
     tcase_add_test(t, a_weight_is_no_input);
+    tcase_add_test(t, of_another_kind);
     return s;
 }

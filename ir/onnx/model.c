@@ -136,9 +136,14 @@ static bool index_functions(OnnxModel *m, Diag *d)
 
 static bool open_model(OnnxModel *m, Diag *d)
 {
+    static const char zip[] = {'P', 'K', 3, 4};
     TRY(file_map(&m->map, m->path, d));
     if (!m->map.size)
         return fail(d, "empty file");
+    if (m->map.size >= sizeof zip && memcmp(m->map.data, zip, sizeof zip) == 0)
+        return fail(
+            d, "not an ONNX model but a zip archive, as torch.save(), Keras and numpy write them: export "
+               "the model to ONNX");
     m->proto = (Onnx__ModelProto *)(void *)unpack(m, &onnx__model_proto__descriptor, d);
     if (m->proto && !m->proto->graph)
         return fail(d, "not an ONNX model: there is no graph in it");
