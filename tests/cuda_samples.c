@@ -119,8 +119,9 @@ enum { ELEMENTS = sizeof elements / sizeof *elements };
 /* The forms of such a sum: a scatter; the gradient of a gather in f32, in bf16, and from bf16 to f32. */
 enum { SCATTER, BWD_F32, BWD_BF16, BWD_WIDE, FORMS };
 
-static void elements_sample(Sample *s, int i, int form)
+static void elements_sample(Sample *s, int sample)
 {
+    const int i = sample % ELEMENTS, form = sample / ELEMENTS;
     const int n = elements[i].extent;
     const bool shared = elements[i].shared;
     const DType dt = form < BWD_BF16 ? DT_F32 : DT_BF16;
@@ -145,18 +146,64 @@ static void elements_sample(Sample *s, int i, int form)
     }
 }
 
-int cuda_samples(void) { return SUMS + POOLS + 2 * IMAGES + FORMS * ELEMENTS; }
+/* ---- attention in which blocks of queries, or of keys, have nothing to look at ------------------ */
+
+static const struct {
+    int64_t rows, cols, window;
+} attentions[] = {{5, 200, 0}, {200, 5, 9}};
+enum { ATTENTIONS = sizeof attentions / sizeof *attentions };
+
+static void attention_sample(Sample *s, int i)
+{
+    const int64_t rows = attentions[i / 2].rows, cols = attentions[i / 2].cols;
+    *s = (Sample){.seed = (uint64_t)i, .dt = DT_F32, .op = i % 2 ? OP_attention_grad : OP_attention};
+    AttentionAttrs at = {.scale = 0.3,
+                         .causal = 1,
+                         .window = attentions[i / 2].window,
+                         .fill = -INFINITY,
+                         .guard = GUARD_UNSEEN,
+                         .layout = {4, {0, 0, 0, 0}}};
+    Type q = type_make(s->dt, 4, (int64_t[]){1, 1, rows, 8}), k = q;
+    k.dim[2] = cols;
+    graph_init(&s->g, &s->arena, &s->diag);
+    if (s->op == OP_attention_grad)
+        sample_reals(s, q, -1, 1);
+    sample_reals(s, q, -1, 1);
+    sample_reals(s, k, -1, 1);
+    sample_reals(s, k, -1, 1);
+    if (s->op == OP_attention_grad) {
+        sample_reals(s, q, -1, 1);
+        sample_reals(s, type_make(DT_F32, 3, q.dim), 1, 2);
+        sample_reals(s, type_make(DT_F32, 3, q.dim), 0.1, 0.5);
+    }
+    for (int absent = s->op == OP_attention ? 4 : 3; absent > 0; absent--)
+        s->in[s->nin++] = (Val){0};
+    sample_build(s, &at);
+}
+
+/* ------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    int n;
+    void (*make)(Sample *s, int i);
+} kinds[] = {{SUMS, sum_sample},
+             {POOLS, pool_sample},
+             {2 * IMAGES, image_sample},
+             {FORMS * ELEMENTS, elements_sample},
+             {2 * ATTENTIONS, attention_sample}};
+
+int cuda_samples(void)
+{
+    int n = 0;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        n += kinds[k].n;
+    return n;
+}
 
 void cuda_sample(Sample *s, int i)
 {
-    if (i < SUMS)
-        sum_sample(s, i);
-    else if (i < SUMS + POOLS)
-        pool_sample(s, i - SUMS);
-    else if (i < SUMS + POOLS + 2 * IMAGES)
-        image_sample(s, i - SUMS - POOLS);
-    else {
-        i -= SUMS + POOLS + 2 * IMAGES;
-        elements_sample(s, i % ELEMENTS, i / ELEMENTS);
-    }
+    int k = 0;
+    for (; i >= kinds[k].n; k++)
+        i -= kinds[k].n;
+    kinds[k].make(s, i);
 }

@@ -165,9 +165,9 @@ FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char 
 {
     A_T *k = (A_T *)shared, *v = k + A_OWN * A_PITCH;
     const int share = (int)(A_HEADS / A_GROUPS), head = at.h, n = (end - begin) * share;
-    AT(load)(k, AT(k)(op, at), A_K_ROW, at.own, A_COLS, A_OWN);
-    AT(load)(v, AT(v)(op, at), A_V_ROW, at.own, A_COLS, A_OWN);
     if (n > 0) {
+        AT(load)(k, AT(k)(op, at), A_K_ROW, at.own, A_COLS, A_OWN);
+        AT(load)(v, AT(v)(op, at), A_V_ROW, at.own, A_COLS, A_OWN);
         AT(go_to)(&at, head, begin, end, 0);
         AT(issue)(AT(stage)(shared, 0), op, at);
     }
@@ -260,14 +260,15 @@ FN void AT(run)(void *const *op, unsigned char *shared)
         begin = 0;
         end = (A_COLS + A_OTHER - 1) / A_OTHER;
     }
-    AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
-    AT(load)(g, A_OP_DO + AT(o)(at), A_O_ROW, at.own, A_ROWS, A_OWN);
+    if (begin < end) {
+        AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
+        AT(load)(g, A_OP_DO + AT(o)(at), A_O_ROW, at.own, A_ROWS, A_OWN);
+        AT(issue)(k, op, at, begin);
+    }
     AT(stats)(&w, op, at);
     if (part == 0)
         AT(leave)(&w, op, at);
     AT(clear)(&dq[0][0][0], A_M * A_OUT / 2);
-    if (begin < end)
-        AT(issue)(k, op, at, begin);
     ROLLED
     for (int j = begin; j < end; j++) {
         at.other = j * A_OTHER;

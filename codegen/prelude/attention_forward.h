@@ -147,7 +147,8 @@ FN void AT(run)(void *const *op, unsigned char *shared)
     int begin, end;
     AT(open)(&w, op, at);
     AT(range)(at.own, &begin, &end);
-    AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
+    if (A_LOW || begin < end) /* else no tile is looked at, and nobody waits for q */
+        AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
     ROLLED
     for (int part = 0; part < 3; part++) {
         AT(walk)(&w, op, at, q, k, v, part == 0 ? begin : part == 1 ? 0 : end,
