@@ -9,7 +9,7 @@
  *   cuda_column.c   the innermost dimension is parallel, others are reduced
  *   cuda_parts.c    reductions in phases, where blocks have parts of the reduced points
  *   cuda_gather.c   rows by index, and sums of rows by index
- *   cuda_pool.c     pools of channels-last data, and copies into zeros
+ *   cuda_pool.c     pools, and copies into zeros
  *   cuda_sample.c   images read between their pixels
  *   here            other bodies: a grid-stride loop over the items
  *

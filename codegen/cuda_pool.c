@@ -1,5 +1,5 @@
-/* cuda_pool.c -- CUDA C for pools of channels-last data (prelude/pool.h) and for copies into zeros (pad,
- * slice_bwd), in which a thread makes 16 bytes of the result along the last dimension. */
+/* cuda_pool.c -- CUDA C for pools (prelude/pool.h) and for copies into zeros (pad, slice_bwd), in which a
+ * thread makes 16 bytes of the result along the last dimension, or, of a pool along it, too, an element. */
 #include "cuda_int.h"
 
 enum { WIDE_BYTES = 16, MOST = INT32_MAX / 2 };
@@ -35,16 +35,24 @@ static int64_t planes(const Kernel *k, Pool p)
                                : k->items / (k->p[3] * k->p[4]);
 }
 
-/* The number of places of the result in all planes. */
-static int64_t places(const Kernel *k, Pool p)
+/* The extents of the side that is the result. */
+static const int64_t *extents(const Kernel *k, Pool p) { return makes_data(p) ? k->p : k->p + 3; }
+
+/* Does the window move along the last dimension?  Else it is one position there. */
+static bool along_last(const Kernel *k)
 {
-    return planes(k, p) * (makes_data(p) ? k->p[0] * k->p[1] : k->p[3] * k->p[4]);
+    return k->p[8] != 1 || k->p[11] != 1 || k->p[14] != 0 || k->p[2] != k->p[5];
 }
 
-static int64_t threads_of(const Kernel *k, Pool p) { return places(k, p) * (k->p[2] / width_of(k, k->p[2])); }
+/* The number of elements of the result that a thread makes. */
+static int64_t pool_width(const Kernel *k) { return along_last(k) ? 1 : width_of(k, k->p[2]); }
 
-/* A pool qualifies if it leaves the last dimension alone: its window there is one position, and the extent
- * stays the same. */
+static int64_t threads_of(const Kernel *k, Pool p)
+{
+    const int64_t *extent = extents(k, p);
+    return planes(k, p) * extent[0] * extent[1] * (extent[2] / pool_width(k));
+}
+
 bool cuda_is_pool(const Kernel *k)
 {
     Pool p = pool_of(k);
@@ -53,7 +61,8 @@ bool cuda_is_pool(const Kernel *k)
     for (int i = 0; i < 6; i++)
         if (k->p[i] == 0)
             return false;
-    return k->p[8] == 1 && k->p[11] == 1 && k->p[14] == 0 && k->p[2] == k->p[5] && places(k, p) < MOST;
+    const int64_t *extent = extents(k, p);
+    return planes(k, p) * extent[0] * extent[1] < MOST;
 }
 
 int pool_results(const Kernel *k) { return pool_of(k) == MAX_POOL ? 2 : 1; }
@@ -68,8 +77,8 @@ void pool_prelude(Printer *pr, const Kernel *k)
 {
     Pool p = pool_of(k);
     DType type = k->operand[1]; /* element type of the data */
-    int64_t width = width_of(k, k->p[2]);
-    bool far = planes(k, p) * k->p[0] * k->p[1] * k->p[2] >= MOST || places(k, p) * k->p[2] >= MOST;
+    int64_t width = pool_width(k), data = k->p[0] * k->p[1] * k->p[2], pooled = k->p[3] * k->p[4] * k->p[5];
+    bool far = planes(k, p) * (data > pooled ? data : pooled) >= MOST;
     const Writer *w = &pr->w;
     text_parameters(w, k);
     text_int(w, "POOL_KIND", p);
@@ -87,20 +96,19 @@ void pool_prelude(Printer *pr, const Kernel *k)
 void pool_kernel(Printer *pr, const Kernel *k)
 {
     Pool p = pool_of(k);
-    const int64_t *extent = makes_data(p) ? k->p : k->p + 3;
-    int64_t chunks = k->p[2] / width_of(k, k->p[2]);
+    const int64_t *extent = extents(k, p), chunks = extent[2] / pool_width(k);
     const char *read = p == MAX_POOL_BWD ? "p0, p1" : "p0", *places = p == MAX_POOL ? ", &places" : "";
     LINE("const POOL_INDEX i = (POOL_INDEX)blockIdx.x * %d + threadIdx.x;", FLAT_THREADS);
     LINE("if (i >= %" PRId64 ")", threads_of(k, p));
     LINE("    return;");
-    LINE("const int c = (int)(i %% %" PRId64 "), at = (int)(i / %" PRId64 ");", chunks, chunks);
-    LINE("const int y = at %% %" PRId64 ", z = at / %" PRId64 " %% %" PRId64 ";", extent[1], extent[1],
-         extent[0]);
+    LINE("const int x = (int)(i %% %" PRId64 "), at = (int)(i / %" PRId64 ");", chunks, chunks);
+    LINE("const %s_Place place = {(int)(at / %" PRId64 " %% %" PRId64 "), (int)(at %% %" PRId64 "), x};",
+         pr->name, extent[1], extent[0], extent[1]);
     LINE("const POOL_INDEX plane = at / %" PRId64 ";", extent[0] * extent[1]);
     LINE("REAL v[POOL_WIDTH] = {0};");
     if (p == MAX_POOL)
         LINE("%s_Places places;", pr->name);
-    LINE("%s_make(%s, plane, z, y, c, v%s);", pr->name, read, places);
+    LINE("%s_make(%s, plane, place, v%s);", pr->name, read, places);
     LINE("%s_Some to;", pr->name);
     LINE("for (int e = 0; e < POOL_WIDTH; e++)");
     LINE("    POOL_STORE(to.v, e, v[e]);");

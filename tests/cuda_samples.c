@@ -31,9 +31,9 @@ static void sum_sample(Sample *s, int i)
     sample_build(s, &(GatherBwdAttrs){1, sample_all_dims(&x)});
 }
 
-/* ---- pools of channels-last data --------------------------------------------------------------- */
+/* ---- pools --------------------------------------------------------------------------------------- */
 
-/* A pool along three dimensions, the last of which is the channels: extents of the input, of the window,
+/* A pool along three dimensions, the last of which may be the channels: extents of the input, of the window,
  * steps, pads (three in front, three behind), dilations, extents of the result. */
 typedef struct {
     int64_t in[3], window[3], step[3], pads[6], dilation[3], out[3];
@@ -44,6 +44,7 @@ static const Window windows[] = {
     {{37, 19, 72}, {3, 3, 1}, {2, 2, 1}, {1, 1, 0, 1, 1, 0}, {1, 1, 1}, {19, 10, 72}},
     {{33, 5, 16}, {2, 3, 1}, {3, 1, 1}, {0, 1, 0, 0, 1, 0}, {2, 1, 1}, {11, 5, 16}},
     {{20, 18, 8}, {13, 13, 1}, {1, 1, 1}, {6, 6, 0, 6, 6, 0}, {1, 1, 1}, {20, 18, 8}},
+    {{7, 9, 33}, {2, 3, 3}, {2, 1, 2}, {1, 1, 1, 0, 1, 1}, {1, 2, 2}, {4, 7, 16}},
     {{18, 20, 8}, {17, 16, 1}, {1, 1, 1}, {8, 8, 0, 8, 7, 0}, {1, 1, 1}, {18, 20, 8}}, /* places are i32 */
 };
 static const Op pools[] = {OP_max_pool, OP_max_pool_bwd, OP_avg_pool, OP_avg_pool_bwd};
