@@ -56,9 +56,10 @@ static CudaLaunch body_launch(const Kernel *k)
     const OwnText *own = own_text(k);
     if (own)
         return own->launch(k);
-    while (threads > WARP && blocks_for(k->items, threads) < BLOCKS)
+    const int64_t items = cuda_by_columns(k).items;
+    while (threads > WARP && blocks_for(items, threads) < BLOCKS)
         threads /= 2;
-    unsigned n = blocks_for(k->items, threads);
+    unsigned n = blocks_for(items, threads);
     return one_phase(n < MAX_BLOCKS ? n : MAX_BLOCKS, threads);
 }
 
@@ -328,7 +329,8 @@ void item_kernel(Printer *pr, const Kernel *k, int64_t items, int threads)
 static void print_items(Printer *pr, const Kernel *k)
 {
     OPEN("for (int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; item < %" PRId64
-         "; item += (int64_t)gridDim.x * blockDim.x)", k->items);
+         "; item += (int64_t)gridDim.x * blockDim.x)",
+         cuda_by_columns(k).items);
     text_body_call(&pr->w, k, pr->name, "p", "", "item");
     CLOSE();
 }
@@ -336,6 +338,7 @@ static void print_items(Printer *pr, const Kernel *k)
 static void print_body(Printer *pr, const Kernel *k)
 {
     Arena a = {0};
+    const Kernel by = cuda_by_columns(k);
     bool *stored = NEW(&a, bool, k->noperands + 1);
     const OwnText *own = own_text(k);
     int results = !own ? k->noperands : own->results ? own->results(k) : 1; /* bodies may write any */
@@ -344,7 +347,7 @@ static void print_body(Printer *pr, const Kernel *k)
     pr->launches = body_launch(k);
     text_real_type(&pr->w, k);
     if (!own)
-        text_body(&pr->w, k, pr->name);
+        text_body(&pr->w, &by, pr->name);
     else if (own->prelude)
         own->prelude(pr, k);
     for (pr->phase = 0; pr->phase < pr->launches.n; pr->phase++) {

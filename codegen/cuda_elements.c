@@ -1,7 +1,34 @@
 /* cuda_elements.c -- gather_elements, its gradient and sums by scatter_elements as CUDA C: the text of
  * ir/ops/gather.c with a few elements for each thread, so that a warp's are neighbours; and of sums along the
- * last dimension a warp for each row, which is in shared memory meanwhile (prelude/gather.h adds to it). */
+ * last dimension a warp for each row, which is in shared memory meanwhile (prelude/gather.h adds to it).
+ * Other bodies whose items have a chunk of columns get an item for each column. */
 #include "cuda_int.h"
+
+/* ---- columns ------------------------------------------------------------------------------------ */
+
+Kernel cuda_by_columns(const Kernel *k)
+{
+    /* Where a body's parameters have the number of columns, of chunks of them, and a chunk's columns. */
+    static const struct {
+        const char *name;
+        int columns, chunks, width;
+    } body[] = {{"cumsum", 1, 2, 5},
+                {"cumsum_int", 1, 2, 5},
+                {"gather_bwd", 0, 3, 6},
+                {"gather_nd", 0, 3, 6},
+                {"resample", 0, 4, 7},
+                {"scatter_nd", 0, 3, 9},
+                {"scatter_elements", 5, 7, 12},
+                {"gather_elements_bwd", 5, 7, 12}};
+    Kernel by = *k;
+    for (size_t i = 0; i < sizeof body / sizeof *body; i++)
+        if (cuda_is_body(k, body[i].name) && k->items > 0) {
+            by.items = k->items / k->p[body[i].chunks] * k->p[body[i].columns];
+            by.p[body[i].chunks] = k->p[body[i].columns];
+            by.p[body[i].width] = 1;
+        }
+    return by;
+}
 
 enum { THREADS = 256, PER_THREAD = 4, WARPS = 4, MOST_BYTES = 32 << 10 /* bytes of a block's rows */ };
 

@@ -174,6 +174,10 @@ void sample_kernel(Printer *pr, const Kernel *k);
 
 /* ---- cuda_elements.c: gather_elements and sums by scatter_elements -------------------------------- */
 
+/* The same kernel with a column as an item where it has a chunk of neighbouring ones, so that the neighbours
+ * are a warp's; other kernels as they are. */
+Kernel cuda_by_columns(const Kernel *k);
+
 bool cuda_is_elements(const Kernel *k);
 CudaLaunch elements_launch(const Kernel *k);
 void elements_prelude(Printer *pr, const Kernel *k);

@@ -119,6 +119,39 @@ START_TEST(convolutions_fit_small_gpus)
 }
 END_TEST
 
+/* Neighbouring elements have a thread each, also where a chunk, a row or a plane of them is a processor's
+ * item. */
+START_TEST(neighbours_have_threads)
+{
+    enum { COLUMNS = 2 * 3 * 8 * 64 };
+    static const char text[] =
+        "graph {\n  input %x: f32[2,3,8,500,64]\n  input %u: f32[2,3,8,4,64]\n  input %i: i64[2,3,8,4,64]\n"
+        "  %a: f32[2,3,8,500,64] = cumsum %x {axis=3}\n"
+        "  %b: f32[2,3,8,500,64] = scatter_elements %x, %i, %u {axis=3, reduction=3}\n"
+        "  %p: f32[2,3,4,250,32], %q: u8[2,3,4,250,32] = max_pool %b {kernel=[2,2,2], strides=[2,2,2], "
+        "pads=[0,0,0,0,0,0], dilations=[1,1,1], out=[4,250,32]}\n"
+        "  %d: f32[2,3,8,500,64] = max_pool_bwd %q, %p {kernel=[2,2,2], strides=[2,2,2], "
+        "pads=[0,0,0,0,0,0], dilations=[1,1,1], out=[4,250,32], shape=[2,3,8,500,64]}\n"
+        "  output %a\n  output %d\n}\n";
+    Arena a = {0};
+    Diag d = {0};
+    Graph g;
+    graph_init(&g, &a, &d);
+    ck_assert_msg(graph_parse(&g, text, &d), "%s", d.msg);
+    for (uint32_t i = 0; i < g.nnodes; i++) {
+        const Node *n = &g.nodes[i];
+        Kernel k;
+        if (n->op == OP_NONE)
+            continue;
+        k_init(&k, &a, &g, n);
+        ck_assert(node_def(n)->lower(&k, &g, n));
+        CudaPhase l = kernel_cuda_launch(&k).phase[0];
+        ck_assert_uint_ge(l.grid * l.block, COLUMNS);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* A sum of more transposed matrices than shared memory holds at once gives the processor's loss. */
 START_TEST(transposed_operands_fit)
 {
@@ -340,6 +373,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_test(t, attention_of_a_larger_gpu);
         tcase_add_test(t, rows_fit_small_gpus);
         tcase_add_test(t, convolutions_fit_small_gpus);
+        tcase_add_test(t, neighbours_have_threads);
         tcase_add_test(t, transposed_operands_fit);
         tcase_add_test(t, far_rows_are_copied);
         tcase_add_test(t, any_thread_may_run_a_step);

@@ -59,7 +59,7 @@ KERNEL(gather,
 KERNEL(gather_bwd,
     const int64_t inner = p[0], rows = p[1], count = p[2], chunks = p[3];
     const int64_t blocks = p[4], block = p[5];
-    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
+    const int64_t c0 = i % chunks * p[6], c1 = FMIN(inner, c0 + p[6]);
     const int64_t outer = i / (chunks * blocks);
     const int64_t r0 = i / chunks % blocks * block, r1 = FMIN(rows, r0 + block);
     for (int64_t r = r0; r < r1; r++)
@@ -151,7 +151,7 @@ static bool gather_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t inner = dims_product(x, axis + 1, x->rank), chunks = chunks_of(inner);
     int64_t block = row_block(rows, count);
     int64_t blocks = ceil_div(rows, block);
-    int64_t params[] = {inner, rows, count, chunks, blocks, block};
+    int64_t params[] = {inner, rows, count, chunks, blocks, block, CHUNK};
     for (size_t i = 0; i < COUNT(params); i++)
         k_param(k, params[i]);
     k->flops = (double)(type_count(x) + type_count(in_type(g, n, 0)));
@@ -321,7 +321,7 @@ static bool gather_nd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 /* clang-format off */
 KERNEL(gather_nd,
     const int64_t inner = p[0], rows = p[1], count = p[2], chunks = p[3], tuple = p[4];
-    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), at = i / chunks;
+    const int64_t c0 = i % chunks * p[6], c1 = FMIN(inner, c0 + p[6]), at = i / chunks;
     int64_t row = 0;
     int inside = 1;
     for (int64_t k = 0; k < tuple; k++) {
@@ -350,6 +350,7 @@ static bool gather_nd_lower(Kernel *k, const Graph *g, const Node *n)
     k->p[3] = chunks_of(inner);
     k->p[4] = tuple;
     k->p[5] = is_int(x);
+    k->p[6] = CHUNK;
     for (int i = 0; i < tuple; i++)
         k->p[8 + i] = x->dim[batch + i];
     k->np = 16;

@@ -21,28 +21,28 @@ static bool resample_infer(const Graph *g, const Node *n, Type *out, Diag *d)
     return true;
 }
 
-/* An item: `block` results along the axis, up to 32 elements below it. */
+/* An item: `block` results along the axis, up to p[7] elements below it. */
 /* clang-format off */
 KERNEL(resample,
     const int64_t inner = p[0], rows = p[1], count = p[2], taps = p[3], chunks = p[4];
     const int64_t block = p[5], blocks = p[6];
-    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
+    const int64_t c0 = i % chunks * p[7], n = FMIN(p[7], inner - c0);
     const int64_t first = i / chunks % blocks * block, last = FMIN(count, first + block);
     const int64_t outer = i / (chunks * blocks);
     for (int64_t o = first; o < last; o++) {
         REAL acc[32];
-        for (int64_t c = c0; c < c1; c++)
-            acc[c - c0] = 0;
+        for (int64_t c = 0; c < n; c++)
+            acc[c] = 0;
         for (int64_t j = o * taps; j < (o + 1) * taps; j++) {
             const int64_t row = I(1, j);
             const REAL w = F(2, j);
             if (row < 0 || row >= rows)
                 continue;
-            for (int64_t c = c0; c < c1; c++)
-                acc[c - c0] += w * F(0, (outer * rows + row) * inner + c);
+            for (int64_t c = 0; c < n; c++)
+                acc[c] += w * F(0, (outer * rows + row) * inner + c0 + c);
         }
-        for (int64_t c = c0; c < c1; c++)
-            SETF(3, (outer * count + o) * inner + c, acc[c - c0]);
+        for (int64_t c = 0; c < n; c++)
+            SETF(3, (outer * count + o) * inner + c0 + c, acc[c]);
     }
 )
 /* clang-format on */
@@ -54,7 +54,7 @@ static bool resample_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t inner = dims_product(x, axis + 1, x->rank), count = ix->dim[0];
     int64_t block = inner < CHUNK ? CHUNK / (inner ? inner : 1) : 1;
     int64_t blocks = ceil_div(count, block), chunks = chunks_of(inner);
-    int64_t params[] = {inner, x->dim[axis], count, ix->dim[1], chunks, block, blocks};
+    int64_t params[] = {inner, x->dim[axis], count, ix->dim[1], chunks, block, blocks, CHUNK};
     for (size_t i = 0; i < COUNT(params); i++)
         k_param(k, params[i]);
     k->flops = (double)(type_count(out_type(g, n, 0)) * ix->dim[1]);

@@ -20,34 +20,34 @@ static bool cumsum_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 /* clang-format off */
 KERNEL(cumsum,
     const int64_t extent = p[0], inner = p[1], chunks = p[2];
-    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
-    const int64_t base = i / chunks * extent * inner;
+    const int64_t first = i % chunks * p[5], n = FMIN(p[5], inner - first);
+    const int64_t base = i / chunks * extent * inner + first;
     REAL acc[32];
-    for (int64_t c = 0; c < 32; c++)
+    for (int64_t c = 0; c < n; c++)
         acc[c] = 0;
     for (int64_t j = 0; j < extent; j++) {
         const int64_t row = base + (p[4] ? extent - 1 - j : j) * inner;
-        for (int64_t c = c0; c < c1; c++) {
-            const REAL before = acc[c - c0];
-            acc[c - c0] = before + F(0, row + c);
-            SETF(1, row + c, p[3] ? before : acc[c - c0]);
+        for (int64_t c = 0; c < n; c++) {
+            const REAL before = acc[c];
+            acc[c] = before + F(0, row + c);
+            SETF(1, row + c, p[3] ? before : acc[c]);
         }
     }
 )
 
 KERNEL(cumsum_int,
     const int64_t extent = p[0], inner = p[1], chunks = p[2];
-    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
-    const int64_t base = i / chunks * extent * inner;
+    const int64_t first = i % chunks * p[5], n = FMIN(p[5], inner - first);
+    const int64_t base = i / chunks * extent * inner + first;
     uint64_t acc[32];
-    for (int64_t c = 0; c < 32; c++)
+    for (int64_t c = 0; c < n; c++)
         acc[c] = 0;
     for (int64_t j = 0; j < extent; j++) {
         const int64_t row = base + (p[4] ? extent - 1 - j : j) * inner;
-        for (int64_t c = c0; c < c1; c++) {
-            const uint64_t before = acc[c - c0];
-            acc[c - c0] = before + (uint64_t)I(0, row + c);
-            SETI(1, row + c, (int64_t)(p[3] ? before : acc[c - c0]));
+        for (int64_t c = 0; c < n; c++) {
+            const uint64_t before = acc[c];
+            acc[c] = before + (uint64_t)I(0, row + c);
+            SETI(1, row + c, (int64_t)(p[3] ? before : acc[c]));
         }
     }
 )
@@ -64,6 +64,7 @@ static bool cumsum_lower(Kernel *k, const Graph *g, const Node *n)
     k_param(k, chunks_of(inner));
     k_param(k, at->exclusive);
     k_param(k, at->reverse);
+    k_param(k, CHUNK);
     k->flops = (double)type_count(x);
     k_body(k, dtype_is_float(x->dt) ? &cumsum_body : &cumsum_int_body,
            dims_product(x, 0, axis) * chunks_of(inner));

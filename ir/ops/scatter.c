@@ -40,8 +40,8 @@ static bool updates_fit(const Node *n, const Type *x, const Type *ix, const Type
 }
 
 /* p: 0 lead dimensions (neither axis nor the inner one), 1 axis extent of x, 2 of u, 3 axis
- * stride of x, 4 of u, 5 inner extent of x, 6 of u, 7 chunks, 8 integers, 9 reduction, 10 indices; per
- * lead dimension 16.. extent of x, 24.. of u, 32.. stride of x, 40.. of u. */
+ * stride of x, 4 of u, 5 inner extent of x, 6 of u, 7 chunks, 8 integers, 9 reduction, 10 indices, 12 inner
+ * positions of an item; per lead dimension 16.. extent of x, 24.. of u, 32.. stride of x, 40.. of u. */
 
 static bool scatter_elements_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -68,7 +68,7 @@ static bool scatter_elements_infer(const Graph *g, const Node *n, Type *out, Dia
 
 KERNEL_BEHIND(scatter_elements, LINE_OF_ITEM,
     const int64_t inner = p[5], chunks = p[7], how = p[9];
-    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), u1 = FMIN(p[6], c1);
+    const int64_t c0 = i % chunks * p[12], c1 = FMIN(inner, c0 + p[12]), u1 = FMIN(p[6], c1);
     for (int64_t a = 0; a < p[1]; a++)
         for (int64_t c = c0; c < c1; c++)
             if (p[8])
@@ -127,7 +127,9 @@ static int64_t elements_params(Kernel *k, const Type *x, const Type *ix, const T
                    chunks_of(inner),
                    !dtype_is_float(x->dt),
                    reduction,
-                   indices ? indices : 1};
+                   indices ? indices : 1,
+                   0,
+                   CHUNK};
     memcpy(k->p, p, sizeof p);
     k->np = 48;
     k->flops = (double)(type_count(x) + type_count(u));
@@ -166,7 +168,7 @@ static bool gather_elements_bwd_infer(const Graph *g, const Node *n, Type *out, 
 /* clang-format off */
 KERNEL_BEHIND(gather_elements_bwd, LINE_OF_ITEM,
     const int64_t inner = p[5], chunks = p[7];
-    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32), u1 = FMIN(p[6], c1);
+    const int64_t c0 = i % chunks * p[12], c1 = FMIN(inner, c0 + p[12]), u1 = FMIN(p[6], c1);
     const int64_t index = ubase % p[10], updates = inside ? p[2] : 0;
     for (int64_t a = 0; a < p[1] && !p[11]; a++)
         for (int64_t c = c0; c < c1; c++)
@@ -221,7 +223,7 @@ static bool gather_elements_bwd_grad(Grad *gr, const Node *n)
 /* ---- scatter_nd -------------------------------------------------------------------- */
 
 /* p: 0 inner, 1 rows of x, 2 tuples, 3 chunks, 4 tuple length, 5 blocks, 6 rows per block,
- * 7 integers, 8 reduction; 16.. extents the tuple indexes. */
+ * 7 integers, 8 reduction, 9 inner positions of an item; 16.. extents the tuple indexes. */
 
 static bool scatter_nd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -242,7 +244,7 @@ static bool scatter_nd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 KERNEL(scatter_nd,
     const int64_t inner = p[0], rows = p[1], count = p[2], chunks = p[3], tuple = p[4];
     const int64_t blocks = p[5], block = p[6], how = p[8];
-    const int64_t c0 = i % chunks * 32, c1 = FMIN(inner, c0 + 32);
+    const int64_t c0 = i % chunks * p[9], c1 = FMIN(inner, c0 + p[9]);
     const int64_t batch = i / (chunks * blocks);
     const int64_t r0 = i / chunks % blocks * block, r1 = FMIN(rows, r0 + block);
     for (int64_t r = batch * rows + r0; r < batch * rows + r1; r++)
@@ -287,9 +289,8 @@ static bool scatter_nd_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t rows = dims_product(x, batch, batch + tuple);
     int64_t count = dims_product(ix, batch, ix->rank - 1), block = row_block(rows, count);
     int64_t blocks = ceil_div(rows, block);
-    int64_t p[] = {inner,        rows,   count, chunks,
-                   tuple,        blocks, block, !dtype_is_float(x->dt),
-                   at->reduction};
+    int64_t p[] = {inner,         rows, count, chunks, tuple, blocks, block, !dtype_is_float(x->dt),
+                   at->reduction, CHUNK};
     memcpy(k->p, p, sizeof p);
     memcpy(k->p + 16, x->dim + batch, (size_t)tuple * sizeof *x->dim);
     k->np = 24;
