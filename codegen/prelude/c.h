@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#pragma GCC diagnostic ignored "-Wunused-variable" /* indices and values that a kernel does not need */
+#pragma GCC diagnostic ignored "-Wunused-but-set-variable"
+
 #define FN static inline __attribute__((always_inline, unused))
 #define TABLE static const
 

@@ -20,7 +20,7 @@ typedef unsigned long long uint64_t;
 #endif
 
 #ifdef __CUDACC__
-#pragma nv_diag_suppress 177 /* functions and indices that these kernels do not need */
+#pragma nv_diag_suppress 177, 550 /* functions, indices and values that these kernels do not need */
 #define FN static __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define ROLLED _Pragma("unroll 1")

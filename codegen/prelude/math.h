@@ -81,7 +81,7 @@ FN float log_float(float x)
 FN float log1p_float(float x)
 {
     float u = 1.0f + x, r = log_float(u) + (x - (u - 1.0f)) / u;
-    return (u > 0.0f) & (u < INFINITY) ? r : log_float(u);
+    return ((u > 0.0f) & (u < INFINITY)) ? r : log_float(u);
 }
 
 FN float tanh_float(float x)
