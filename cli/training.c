@@ -417,7 +417,10 @@ bool job_train(Job *j)
     TRY(!j->val_due || validate(j, j->done, &o->diag));
     j->blame = run->data ? run->data : o->path;
     progress(&o->step.progress, "running %lld step%s", (long long)j->steps, j->steps > 1 ? "s" : "");
-    TRY(train_run(j->exec, &to, &j->result, &o->diag));
+    if (!train_run(j->exec, &to, &j->result, &o->diag)) {
+        j->blame = o->diag.status == EXIT_DEVICE ? o->path : j->blame; /* not about the data */
+        return false;
+    }
     j->blame = NULL;
     job_learn(j);
     return true;

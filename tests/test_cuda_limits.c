@@ -174,6 +174,19 @@ START_TEST(transposed_operands_fit)
 }
 END_TEST
 
+/* A GPU that fails while data is trained on is not blamed on the data. */
+START_TEST(failures_are_not_the_datas)
+{
+    enum { ROWS = 8, COLUMNS = 16 };
+    static int64_t target[ROWS];
+    const Type rows = type_make(DT_I64, 1, (int64_t[]){ROWS});
+    write_equal_rows("rows.npz", ROWS, COLUMNS, 1, (Tensor){rows, target});
+    ckc_fails("export FAKE_CUDA=lost;",
+              CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=8 -q --device cuda --data rows.npz", 4,
+              "model.onnx: cuda: cuStreamSynchronize");
+}
+END_TEST
+
 /* ---- threads ------------------------------------------------------------------------------------ */
 
 static void *use_step(void *step)
@@ -375,6 +388,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_test(t, convolutions_fit_small_gpus);
         tcase_add_test(t, neighbours_have_threads);
         tcase_add_test(t, transposed_operands_fit);
+        tcase_add_test(t, failures_are_not_the_datas);
         tcase_add_test(t, far_rows_are_copied);
         tcase_add_test(t, any_thread_may_run_a_step);
         tcase_add_test(t, an_old_compiler_is_told_more);
