@@ -46,7 +46,7 @@ static bool has_scratch(const Step *s, const Command *of, int64_t bytes, Diag *d
     return bytes <= s->scratch ||
            fail_status(d, EXIT_DEVICE,
                        "plan: %s needs %" PRId64 " bytes of scratch here and has %" PRId64
-                       ": compile for this processor",
+                       ": plan the model again on this processor",
                        node_def(command_node(of))->name, bytes, s->scratch);
 }
 
