@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
+
 /* y = x w c + z w, of inputs x [N,3], z [N,3] and c, an unsigned byte. */
 static void make_model(void)
 {
@@ -87,6 +89,37 @@ START_TEST(of_another_kind)
 }
 END_TEST
 
+/* An extent of 1 at the end of rows may be there or not; other shapes and the other kind of number may not.
+ */
+START_TEST(rows_of_one_value)
+{
+    static const struct {
+        DType dt;
+        int rank;
+        int64_t dim[2];
+        const char *why; /* NULL: it is taken */
+    } targets[] = {
+        {DT_I64, 1, {32}, NULL},
+        {DT_I64, 2, {32, 1}, NULL},
+        {DT_I64, 2, {32, 3}, "target: the data is i64[32,3], the model wants i64[16]"},
+        {DT_F32, 1, {32}, "the model wants i64[16]: its elements have to be whole numbers"},
+    };
+    static float x[32 * 16];
+    static int64_t t[32 * 3];
+    const char *run = MLP " --bind batch=16 --device fake --data t.npz --epochs 1 -o o -q";
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        Diag d = {0};
+        NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){32, 16}), x}},
+                           {"target", {type_make(targets[i].dt, targets[i].rank, targets[i].dim), t}}};
+        ck_assert_msg(npz_write("t.npz", 2, v, &d), "%s", d.msg);
+        if (targets[i].why)
+            ckc_refuses(run, 1, targets[i].why);
+        else
+            ckc_accepts(run);
+    }
+}
+END_TEST
+
 Suite *suite_inputs(void)
 {
     Suite *s = suite_create("inputs");
@@ -96,5 +129,6 @@ Suite *suite_inputs(void)
     tcase_add_test(t, of_no_rows);
     tcase_add_test(t, a_weight_is_no_input);
     tcase_add_test(t, of_another_kind);
+    tcase_add_test(t, rows_of_one_value);
     return s;
 }

@@ -461,44 +461,6 @@ START_TEST(bad_data)
 }
 END_TEST
 
-/* An extent of 1 at the end of rows may be there or not; other shapes and the other kind of number may not.
- */
-START_TEST(rows_of_one_value)
-{
-    static const struct {
-        DType dt;
-        int rank;
-        int64_t dim[3];
-        const char *why; /* NULL: it is taken */
-    } targets[] = {
-        {DT_I64, 2, {4, 1}, NULL},
-        {DT_I64, 3, {4, 1, 1}, NULL},
-        {DT_I64, 2, {4, 3}, "target: the data is i64[4,3], the model wants i64[2]"},
-        {DT_F32, 1, {4}, "the model wants i64[2]: its elements have to be whole numbers"},
-    };
-    float x[12] = {0};
-    int64_t t[12] = {0};
-    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
-        Fixture f;
-        plan_of(&f, classifier);
-        NamedTensor v[] = {{"x", {type_make(DT_F32, 3, (int64_t[]){4, 3, 1}), x}},
-                           {"target", {type_make(targets[i].dt, targets[i].rank, targets[i].dim), t}}};
-        DataFile *data = data_memory(2, v);
-        Diag d = {0};
-        Feed *feed = feed_open(&f.g, &(StepInputs){0}, data, FEED_FILE, 0, &d);
-        ck_assert_msg(!feed == !!targets[i].why, "%zu: %s", i, d.msg);
-        int64_t rows = 4, batch = 2;
-        if (feed)
-            feed_size(feed, &rows, &batch);
-        ck_assert(rows == 4 && batch == 2);
-        ck_assert_msg(feed || strstr(d.msg, targets[i].why), "%s", d.msg);
-        feed_close(feed);
-        data_close(data);
-        fixture_free(&f);
-    }
-}
-END_TEST
-
 START_TEST(text_windows)
 {
     Fixture f;
@@ -705,7 +667,6 @@ Suite *suite_runtime(void)
     t = tcase_create("feed");
     tcase_add_test(t, batches_wrap);
     tcase_add_test(t, bad_data);
-    tcase_add_test(t, rows_of_one_value);
     tcase_add_test(t, one_batch);
     tcase_add_test(t, text_windows);
     tcase_add_test(t, random_is_in_range);
