@@ -153,6 +153,9 @@ static Rule *const rules[] = {
     /* recognise_loss.c */
     rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy, rule_log_sigmoid, NULL};
 
+/* Behind the others: an inverse of a triangular matrix is a loop that writes rows. */
+static Rule *const rules_writes[] = {/* recognise_writes.c */ rule_rows_written, NULL};
+
 /* Is x a product of matrices, perhaps behind elementwise operators? */
 static bool is_product(const Graph *g, Val x)
 {
@@ -200,8 +203,12 @@ static void note_scores(const Graph *g, PassCtx *cx)
 
 bool pass_recognise(Graph *g, PassCtx *cx)
 {
-    if (!rewrite_run(g, cx->tmp, rules, false, &cx->changed))
-        return false;
+    bool written = false;
+    TRY(rewrite_run(g, cx->tmp, rules, false, &cx->changed));
+    TRY(rewrite_run(g, cx->tmp, rules_writes, false, &written));
+    if (written) /* what reads slices that were written reads the parts */
+        TRY(pass_simplify(g, cx) && rewrite_run(g, cx->tmp, rules, false, &cx->changed));
+    cx->changed |= written;
     note_scores(g, cx);
     return true;
 }
