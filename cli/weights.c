@@ -2,7 +2,9 @@
  *
  * Tensors of the value's type are used in the file itself, and a schedule refers to them there.  The file
  * must have everything that the model trains, and no other floats but parameters that the program does not
- * read: a name that is spelt differently is more likely than a tensor that is not meant. */
+ * read: a name that is spelt differently is more likely than a tensor that is not meant.  Its names may be
+ * those within a wrapper that was exported: 'lm_head.weight' of a checkpoint is the model's
+ * 'wrapped.lm_head.weight'. */
 #include "cli.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +14,43 @@ typedef struct {
     DataFile *f;
     bool *used; /* per tensor of the file */
     Graph *g;
-    bool *updated; /* per value: an update changes it; NULL: the graph has no updates (yet) */
+    const char *wrapper; /* what only the model's names begin with: "", or modules with a '.' at the end */
+    bool *updated;       /* per value: an update changes it; NULL: the graph has no updates (yet) */
     Diag *d;
 } Given;
+
+/* The name that the file has for one of the model. */
+static const char *in_file(const Given *x, const char *name)
+{
+    size_t n = strlen(x->wrapper);
+    return strncmp(name, x->wrapper, n) == 0 ? name + n : name;
+}
+
+/* The name without the outermost modules, as few as give one that the file has; NULL: there is none. */
+static const char *inner_name(DataFile *f, const char *name)
+{
+    const char *dot = strchr(name, '.');
+    while (dot && data_find(f, dot + 1) < 0)
+        dot = strchr(dot + 1, '.');
+    return dot ? dot + 1 : NULL;
+}
+
+/* Finds x->wrapper: "" if any weight has its whole name in the file. */
+static const char *find_wrapper(const Given *x)
+{
+    const char *found = "";
+    for (uint32_t i = 1; i < x->g->nvals; i++) {
+        const Value *v = &x->g->vals[i];
+        for (const ModelName *m = value_is_weight(v) ? v->in_model : NULL; m; m = m->next) {
+            if (data_find(x->f, m->name) >= 0)
+                return "";
+            const char *inner = *found ? NULL : inner_name(x->f, m->name);
+            if (inner)
+                found = arena_strndup(x->g->arena, m->name, (size_t)(inner - m->name));
+        }
+    }
+    return found;
+}
 
 /* Has the tensor the value's shape, and a type that is no wider than the value's? */
 static bool fits(const Type *t, const Type *want)
@@ -36,7 +72,7 @@ static bool find(Given *x, const Value *v, const ModelName *m, Tensor *out)
 {
     char is[160], want[160];
     Tensor t;
-    int k = data_find(x->f, m->name);
+    int k = data_find(x->f, in_file(x, m->name));
     *out = (Tensor){.data = NULL};
     if (k < 0)
         return true;
@@ -55,7 +91,7 @@ static bool in_model(const Given *x, const char *name)
 {
     for (uint32_t i = 1; i < x->g->nvals; i++)
         for (const ModelName *m = x->g->vals[i].in_model; m; m = m->next)
-            if (strcmp(m->name, name) == 0)
+            if (strcmp(in_file(x, m->name), name) == 0)
                 return true;
     return false;
 }
@@ -64,11 +100,12 @@ static bool missing(Given *x, const Value *v)
 {
     char hint[NEAREST_HINT];
     Nearest near;
-    nearest_init(&near, v->in_model->name);
+    const char *name = in_file(x, v->in_model->name);
+    nearest_init(&near, name);
     for (int k = 0; k < data_count(x->f); k++)
         if (!in_model(x, data_name(x->f, k)))
             nearest_try(&near, data_name(x->f, k));
-    return fail(x->d, "%s: has no '%s'%s", x->o->weights, v->in_model->name, nearest_hint(&near, hint));
+    return fail(x->d, "%s: has no '%s'%s", x->o->weights, name, nearest_hint(&near, hint));
 }
 
 static bool is_same(const Value *v, const Tensor *t)
@@ -120,16 +157,17 @@ static bool check_unused(Given *x, OnnxModel *model)
     char hint[NEAREST_HINT];
     Tensor t;
     for (int k = 0; k < data_count(x->f); k++) {
+        const char *name = data_name(x->f, k);
         TRY(data_tensor(x->f, k, &t, x->d));
-        if (x->used[k] || !dtype_is_float(t.type.dt) || (model && onnx_is_unread(model, data_name(x->f, k))))
+        if (x->used[k] || !dtype_is_float(t.type.dt) ||
+            (model && onnx_is_unread(model, arena_printf(x->g->arena, "%s%s", x->wrapper, name))))
             continue;
         Nearest near;
-        nearest_init(&near, data_name(x->f, k));
+        nearest_init(&near, name);
         for (uint32_t i = 1; i < x->g->nvals; i++)
             for (const ModelName *m = x->g->vals[i].in_model; m; m = m->next)
-                nearest_try(&near, m->name);
-        return fail(x->d, "%s: the model has no '%s'%s", x->o->weights, data_name(x->f, k),
-                    nearest_hint(&near, hint));
+                nearest_try(&near, in_file(x, m->name));
+        return fail(x->d, "%s: the model has no '%s'%s", x->o->weights, name, nearest_hint(&near, hint));
     }
     return true;
 }
@@ -148,6 +186,7 @@ bool weights_give(Job *j)
                .used = NEW(&j->arena, bool, data_count(j->weights) + 1),
                .g = j->plan ? j->plan->g : &j->graph,
                .d = &o->diag};
+    x.wrapper = find_wrapper(&x);
     x.updated = x.g->nupdate ? graph_updated(x.g, &j->arena) : NULL;
     for (uint32_t i = 1; i < x.g->nvals; i++) {
         Value *v = &x.g->vals[i];

@@ -3,6 +3,7 @@
 #include "tests.h"
 #include "command.h"
 #include "ir/ir.h"
+#include "onnx_builder.h"
 #include "runtime/weights.h"
 #include <stdlib.h>
 #include <string.h>
@@ -75,17 +76,17 @@ START_TEST(without_what_is_frozen)
 }
 END_TEST
 
-enum { MOST = 20 };
+enum { TENSORS = 20 };
 
 /* Writes a.safetensors to path with tensor `at` in type dt and under this name; more: as one more tensor. */
 static void write_changed(const char *path, int at, DType dt, const char *name, bool more)
 {
-    NamedTensor v[MOST];
+    NamedTensor v[TENSORS];
     Diag d = {0};
     DataFile *f = data_open("a.safetensors", &d);
     ck_assert_msg(f != NULL, "%s", d.msg);
     int n = data_count(f);
-    ck_assert_int_lt(n, MOST);
+    ck_assert_int_lt(n, TENSORS);
     for (int k = 0; k < n; k++) {
         v[k].name = data_name(f, k);
         ck_assert(data_tensor(f, k, &v[k].tensor, &d));
@@ -135,6 +136,39 @@ START_TEST(half_is_widened)
 }
 END_TEST
 
+/* A model that was exported within a wrapper takes the weights of what it wraps. */
+START_TEST(names_within_a_wrapper)
+{
+    float w[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    Tensor weight = {type_make(DT_F32, 2, (int64_t[]){3, 4}), w};
+    Tensor bias = {type_make(DT_F32, 1, (int64_t[]){4}), w + 2};
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "24", false);
+    add_tensor(&b, "a.net.fc.weight", 2, weight.type.dim, (float[]){3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8});
+    add_tensor(&b, "a.net.bias", 1, bias.type.dim, (float[]){2, 7, 1, 8});
+    add_node(&b, &a, "MatMul", "x a.net.fc.weight", "xw");
+    add_node(&b, &a, "Add", "xw a.net.bias", "y");
+    save(&b, &a, "wrapped.onnx");
+    ck_assert(safetensors_write("whole.safetensors", NULL, 2,
+                                (NamedTensor[]){{"a.net.bias", bias}, {"a.net.fc.weight", weight}}, &d));
+    ck_assert(safetensors_write("inner.safetensors", NULL, 2,
+                                (NamedTensor[]){{"bias", bias}, {"fc.weight", weight}}, &d));
+    ck_assert(safetensors_write("other.safetensors", NULL, 2,
+                                (NamedTensor[]){{"net.bias", bias}, {"fc.weight", weight}}, &d));
+    ckc_accepts("wrapped.onnx --threads 1 -q -o p --weights whole.safetensors --save x.safetensors");
+    ckc_accepts("wrapped.onnx --threads 1 -q -o q --weights inner.safetensors --save y.safetensors");
+    same_file("x.safetensors", "y.safetensors");
+    ckc_accepts("run q/step.ckp -q --save y.safetensors");
+    same_file("x.safetensors", "y.safetensors");
+    ckc_fails("", "wrapped.onnx -q -o p --weights other.safetensors", 1, "; did you mean '");
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_weights(void)
 {
     Suite *s = suite_create("weights");
@@ -146,5 +180,6 @@ Suite *suite_weights(void)
     tcase_add_test(c, without_what_is_frozen);
     tcase_add_test(c, names_and_types);
     tcase_add_test(c, half_is_widened);
+    tcase_add_test(c, names_within_a_wrapper);
     return s;
 }
