@@ -135,8 +135,8 @@ static void note_kept(Graph *g, PassCtx *cx)
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* Moves the nodes from `first` on up to right behind the last node that makes one of their operands or
- * reads a parameter they overwrite; nodes that wait for all micro-batches go to the end.  All others keep
- * their order. */
+ * reads a parameter they overwrite, be it through a view; nodes that wait for all micro-batches go to the
+ * end.  All others keep their order. */
 static void place_updates(Graph *g, Arena *tmp, uint32_t first)
 {
     uint32_t *ready = NEW(tmp, uint32_t, g->nvals); /* 1 + position of the definition or last read */
@@ -157,7 +157,7 @@ static void place_updates(Graph *g, Arena *tmp, uint32_t first)
                 after[k] = g->norder - 1;
         } else {
             for (int i = 0; i < n->nin; i++)
-                ready[n->in[i].i] = k;
+                ready[graph_root(g, n->in[i]).i] = k;
         }
         for (int i = 0; i < n->nout; i++)
             made[n->out[i].i] = after[k];
