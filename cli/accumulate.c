@@ -139,7 +139,7 @@ static bool try_micro(Choice *c, int64_t k, Aim aim, Tried *tried)
     j->data = c->best->data;
     StepOptions s = options_for(c, k), before = o->step;
     if (aim != FASTER)
-        s.limit_ns = aim == ALONE;
+        s.limit_ns = aim == ALONE; /* 1: nothing is searched; 0: the cheapest is wanted */
     o->step = s;
     bool planned = plan_micro(c, j);
     bool better = planned && (!c->planned || j->plan->predicted_ns < c->best->plan->predicted_ns);
@@ -181,7 +181,8 @@ static void mention(Choice *c)
 
 /* The fewest micro-batches that recompute nothing are planned first, without a search; numbers that a bound
  * shows to be slower then need no search either.  Beyond that number, the first plan that recomputes nothing
- * and is no faster ends it, as more micro-batches would only read the weights more often. */
+ * and is no faster ends it, as more micro-batches would only read the weights more often.  Where nothing
+ * fits, the smallest micro-batches are searched in full, for the bytes to say. */
 static bool try_all(Choice *c)
 {
     int64_t whole = c->batch.size, alone = 0;
@@ -200,7 +201,7 @@ static bool try_all(Choice *c)
             enough = t.planned && !t.better && !t.recomputed;
         }
     }
-    return true;
+    return c->planned || whole < 2 || try_micro(c, whole, LEAST, &t);
 }
 
 /* Plans the whole batch, which the others are compared with. */
@@ -231,8 +232,7 @@ bool job_plan_best(Job **job, const PassRun *how)
         return job_plan(*job, how);
     double start = clock_seconds();
     Choice c = {.o = o, .how = how, .given = o->step, .best = *job};
-    Tried t;
-    bool ok = try_whole(&c) && try_all(&c) && (c.planned || try_micro(&c, c.batch.size, LEAST, &t));
+    bool ok = try_whole(&c) && try_all(&c);
     *job = c.best;
     if (!ok)
         return false;
