@@ -136,6 +136,20 @@ bool kernel_cuda_is_scalar(const Kernel *k)
     return matrix && k->body && !cuda_conv_has(k) && !cuda_attention_has(k);
 }
 
+int64_t kernel_cuda_threads(const Kernel *k)
+{
+    int64_t most = 0;
+    if (!k->body || k->native != NATIVE_NONE || k->lib != LIB_NONE)
+        return 0;
+    const CudaLaunch l = body_launch(k);
+    for (int i = 0; i < l.n; i++) {
+        int64_t n = (int64_t)l.phase[i].grid * l.phase[i].block;
+        most = n > most ? n : most;
+    }
+    const int64_t items = cuda_by_columns(k).items;
+    return own_text(k) || most < items ? most : items;
+}
+
 /* Appends a key to key[0..n) unless key is NULL; returns the new number. */
 static int add_key(int64_t *key, int n, int64_t value)
 {

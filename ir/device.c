@@ -71,13 +71,21 @@ static double rate_of(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
 /* Upper limit of a command's time, 37 minutes: more says nothing, and sums could overflow. */
 static const double NS_MOST = 0x1p41;
 
+/* The share of its threads that a device can have busy with a kernel: each thread makes its operations one
+ * after the other, so that fewer threads have less of the rate. */
+static double occupancy(const DeviceInfo *d, const Kernel *k)
+{
+    double most = (double)d->processors * (double)d->threads;
+    return k->threads > 0 && (double)k->threads < most ? (double)k->threads / most : 1;
+}
+
 static double kernel_ns(const DeviceInfo *d, const Kernel *k, const LibDesc *lib)
 {
     double points = k->nins;
     for (int i = 0; i < k->rank; i++)
         points *= (double)k->extent[i];
     double flops = k->flops > 0 ? k->flops : k->body ? (double)k->items * 8 : points;
-    return flops / rate_of(d, k, lib);
+    return flops / (rate_of(d, k, lib) * occupancy(d, k));
 }
 
 /* Is the value of operand i that of an operand before it? */

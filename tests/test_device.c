@@ -249,6 +249,37 @@ START_TEST(columns_are_read_again)
 }
 END_TEST
 
+/* A cumulative sum along one row, rows of which the largest elements are found, and sums of few columns take
+ * the time of few threads; many columns take that of the memory. */
+START_TEST(few_threads_are_slow)
+{
+    static const char graph[] =
+        "graph {\n  input %x: f32[1000000]\n  input %r: f32[64,50000]\n  input %u: f32[100000,2]\n"
+        "  input %i: i64[100000,2]\n  input %t: f32[1000,2]\n  input %c: f32[64,1024,768]\n"
+        "  %a: f32[1000000] = cumsum %x {axis=0}\n"
+        "  %b: i64[64,8] = topk %r {axis=1, k=8, largest=1}\n"
+        "  %s: f32[1000,2] = scatter_elements %t, %i, %u {axis=0, reduction=1}\n"
+        "  %d: f32[64,1024,768] = cumsum %c {axis=1}\n"
+        "  output %a\n  output %b\n  output %s\n  output %d\n}\n";
+    static const double each[] = {1000000, 50000, 100000}; /* elements of a thread */
+    Toy t = {0};
+    ck_assert_msg(device_find(&t.device, "h200", &t.arena, &t.diag), "%s", t.diag.msg);
+    const DeviceOps *planner = device_planner(&t.device);
+    t.opt.cost = planner->choose;
+    t.opt.cost_user = planner->profile_open(&(ProfileOptions){.device = &t.device}, &t.diag);
+    ck_assert_msg(plan_graph(&t, graph), "%s", t.diag.msg);
+    const Step *s = t.info.plan.step;
+    for (int i = 0; i < 3; i++) {
+        ck_assert_double_gt((double)s[i].cost_ns, 10 * each[i]);
+        ck_assert_double_lt((double)s[i].cost_ns, 40 * each[i]);
+    }
+    double moved = 2 * 4.0 * 64 * 1024 * 768 / (t.device.memory_bandwidth * t.device.memory_efficiency);
+    ck_assert_double_eq_tol((double)s[3].cost_ns, moved + t.device.launch_ns, 1);
+    planner->profile_close(t.opt.cost_user);
+    free_toy(&t);
+}
+END_TEST
+
 static void parse(const char *s, Toy *t)
 {
     graph_init(&t->g, &t->arena, &t->diag);
@@ -570,6 +601,7 @@ Suite *suite_device(void)
     suite_add_tcase(s, c);
     c = tcase_create("plans");
     tcase_add_test(c, roofline);
+    tcase_add_test(c, few_threads_are_slow);
     tcase_add_test(c, host_link);
     tcase_add_test(c, columns_are_read_again);
     tcase_add_test(c, schedule);

@@ -154,8 +154,10 @@ static bool gather_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     int64_t params[] = {inner, rows, count, chunks, blocks, block, CHUNK};
     for (size_t i = 0; i < COUNT(params); i++)
         k_param(k, params[i]);
-    k->flops = (double)(type_count(x) + type_count(in_type(g, n, 0)));
-    k_body(k, &gather_bwd_body, dims_product(x, 0, axis) * blocks * chunks);
+    const int64_t items = dims_product(x, 0, axis) * blocks * chunks;
+    k->flops = (double)type_count(x) + 4.0 * (double)type_count(in_type(g, n, 0)) +
+               2.0 * (double)count * (double)items;
+    k_body(k, &gather_bwd_body, items);
     return true;
 }
 

@@ -65,7 +65,7 @@ static bool cumsum_lower(Kernel *k, const Graph *g, const Node *n)
     k_param(k, at->exclusive);
     k_param(k, at->reverse);
     k_param(k, CHUNK);
-    k->flops = (double)type_count(x);
+    k->flops = 3.0 * (double)type_count(x);
     k_body(k, dtype_is_float(x->dt) ? &cumsum_body : &cumsum_int_body,
            dims_product(x, 0, axis) * chunks_of(inner));
     return true;

@@ -132,7 +132,7 @@ static int64_t elements_params(Kernel *k, const Type *x, const Type *ix, const T
                    CHUNK};
     memcpy(k->p, p, sizeof p);
     k->np = 48;
-    k->flops = (double)(type_count(x) + type_count(u));
+    k->flops = 2.0 * (double)type_count(x) + 5.0 * (double)type_count(u);
     return items * chunks_of(inner);
 }
 
@@ -294,8 +294,10 @@ static bool scatter_nd_lower(Kernel *k, const Graph *g, const Node *n)
     memcpy(k->p, p, sizeof p);
     memcpy(k->p + 16, x->dim + batch, (size_t)tuple * sizeof *x->dim);
     k->np = 24;
-    k->flops = (double)(type_count(x) + type_count(in_type(g, n, 2)));
-    k_body(k, &scatter_nd_body, dims_product(x, 0, batch) * blocks * chunks);
+    const int64_t items = dims_product(x, 0, batch) * blocks * chunks;
+    k->flops = 2.0 * (double)type_count(x) + 5.0 * (double)type_count(in_type(g, n, 2)) +
+               (2.0 * tuple + 2) * (double)count * (double)items;
+    k_body(k, &scatter_nd_body, items);
     return true;
 }
 

@@ -172,7 +172,7 @@ static bool answer(CudaProfile *p, Item *it, StepCost *out, Diag *d)
         it->entry = profile_measures(p) ? command_entry(p, it->c, &q, it->choice) : 0;
         double ns = profile_ns(p, it->entry);
         out->measured = ns >= 0;
-        if (ns < 0 && it->c->k.wgmma)
+        if (ns < 0 && (it->c->k.wgmma || it->c->k.threads)) /* what the cost pass does not know of a kernel */
             ns = device_ns(p->opt.device, it->c);
         out->c[0].ns = (int64_t)ns;
         less.ns = ns < 0 ? -1 : (int64_t)(ns + q.slower);
@@ -191,7 +191,7 @@ bool profile_answer(CudaProfile *p, StepCost *out, Diag *d)
 }
 
 /* Copies commands, with the text of attention set: with wgmma if the GPU has it, with small tiles if others
- * do not fit into shared memory. */
+ * do not fit into shared memory; and with the threads of scalar bodies. */
 static Command *with_texts(const CudaProfile *p, const Command *c, uint32_t n, Arena *a)
 {
     const DeviceInfo *d = p->opt.device;
@@ -206,6 +206,7 @@ static Command *with_texts(const CudaProfile *p, const Command *c, uint32_t n, A
             continue;
         k->wgmma = can && kernel_cuda_has_wgmma(k);
         k->small_tiles = kernel_cuda_wants_small_tiles(k, shared);
+        k->threads = d ? kernel_cuda_threads(k) : 0;
     }
     return out;
 }
