@@ -1,5 +1,5 @@
 /* test_cuda_libraries.c -- how runtime/cuda/driver.c finds NVIDIA's libraries, with those of fake_cuda/. */
-#include "tests.h"
+#include "command.h"
 #include "on_cuda.h"
 #include "runtime/cuda/driver.h"
 #include <dlfcn.h>
@@ -20,6 +20,19 @@ START_TEST(driver_that_fails)
     ck_assert_ptr_null(open_driver());
     unsetenv("FAKE_CUDA");
     ck_assert_ptr_nonnull(cuda_driver(&(Diag){0}));
+}
+END_TEST
+
+/* A driver that is there and cannot be loaded is not called missing: the loader says what is wrong. */
+START_TEST(driver_that_is_no_library)
+{
+    Diag d = {0};
+    write_text("libcuda.so.1", "This is a text.");
+    setenv("CKC_CUDA_PATH", folder_path(), 1);
+    ck_assert_ptr_null(cuda_driver(&d));
+    ck_assert_int_eq(d.status, EXIT_DEVICE);
+    ck_assert_msg(strstr(d.msg, "the loader refuses the NVIDIA driver: ") && strstr(d.msg, "libcuda.so.1: "),
+                  "%s", d.msg);
 }
 END_TEST
 
@@ -58,8 +71,10 @@ Suite *suite_cuda_libraries(void)
     Suite *s = suite_create("cuda_libraries");
     TCase *t = tcase_create("libraries");
     if (!getenv("CKC_GPU")) {
+        tcase_add_checked_fixture(t, make_folder, remove_folder);
         tcase_add_unchecked_fixture(t, use_cuda, leave_cuda);
         tcase_add_test(t, driver_that_fails);
+        tcase_add_test(t, driver_that_is_no_library);
         tcase_add_test(t, threads_find_libraries_once);
     }
     suite_add_tcase(s, t);

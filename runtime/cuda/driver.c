@@ -45,12 +45,28 @@ static const char searched[] =
 /* Held while one of the three libraries is searched, so that threads load it once. */
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
+/* What the loader says of the first file of the library searched that is there and cannot be loaded; "": no
+ * such file.  Used while `loading` is held. */
+static char broken[1024];
+
 /* May this open library be used? */
 typedef bool Accept(void *dl, void *user);
+
+/* Keeps what the loader says, unless that is that there is no such file. */
+static void note_error(const char *path)
+{
+    static const char absent[] = ": cannot open shared object file: No such file";
+    const char *says = dlerror();
+    size_t n = strlen(path);
+    if (says && !*broken && (strncmp(says, path, n) != 0 || strncmp(says + n, absent, strlen(absent)) != 0))
+        snprintf(broken, sizeof broken, "%s", says);
+}
 
 static void *try_open(const char *path, Accept *accept, void *user)
 {
     void *dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!dl)
+        note_error(path);
     if (!dl || accept(dl, user))
         return dl;
     dlclose(dl);
@@ -80,6 +96,7 @@ static void *open_library(const Library *l, Accept *accept, void *user)
 {
     const char *only = getenv("CKC_CUDA_PATH");
     void *dl = NULL;
+    *broken = '\0';
     for (const char *const *file = l->file; *file && !dl; file++) {
         if (only)
             dl = *only ? open_in(only, "/", *file, accept, user) : NULL;
@@ -94,6 +111,8 @@ static void *open_library(const Library *l, Accept *accept, void *user)
 static bool missing(const Library *l, Diag *d)
 {
     const char *only = getenv("CKC_CUDA_PATH");
+    if (*broken)
+        return fail_status(d, EXIT_DEVICE, "cuda: the loader refuses the %s: %s", l->title, broken);
     return fail_status(d, EXIT_DEVICE, "cuda: no %s (%s) in %s%s: %s", l->title, l->file[0],
                        only ? "CKC_CUDA_PATH=" : "", only ? only : searched, l->without);
 }
