@@ -112,7 +112,8 @@ static bool missing(const Library *l, Diag *d)
 {
     const char *only = getenv("CKC_CUDA_PATH");
     if (*broken)
-        return fail_status(d, EXIT_DEVICE, "cuda: the loader refuses the %s: %s", l->title, broken);
+        return fail_status(d, EXIT_DEVICE, "cuda: the loader refuses the %s: %s: install it anew", l->title,
+                           broken);
     return fail_status(d, EXIT_DEVICE, "cuda: no %s (%s) in %s%s: %s", l->title, l->file[0],
                        only ? "CKC_CUDA_PATH=" : "", only ? only : searched, l->without);
 }
