@@ -81,8 +81,8 @@ typedef struct {
 CudaLaunch kernel_cuda_launch(const Kernel *k);
 /* Is it a product, convolution or attention without a tiled text, whose items are computed one by one? */
 bool kernel_cuda_is_scalar(const Kernel *k);
-/* The threads among which the operations of such a body are divided that is computed item by item, or has a
- * text of its own; 0: another kernel, whose text has as many as pay. */
+/* The threads of a body that is computed item by item, or has a text of its own (a scatter's); 0: any other
+ * kernel, whose text starts as many as pay. */
 int64_t kernel_cuda_threads(const Kernel *k);
 bool kernel_cuda_is_point(const Kernel *k); /* pointwise, nothing transposed: it may have several calls */
 /* Writes the kernel's keys to `key` unless it is NULL; returns their number, at most CUDA_KEYS. */
