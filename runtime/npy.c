@@ -1,5 +1,5 @@
 /* npy.c -- numpy's .npy: a magic number, a Python literal with type, order and shape, then the
- * elements.  Only plain little-endian numbers are read; objects (pickles) and records never. */
+ * elements.  Only plain numbers are read, of either byte order; objects (pickles) and records never. */
 #include "data_int.h"
 
 #include <string.h>
@@ -104,9 +104,19 @@ static Elem element(const char *descr)
                  {"u2", {'u', 2}}, {"u4", {'u', 4}}, {"u8", {'u', 8}}, {"b1", {'b', 1}},
                  {"V2", {'B', 2}}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if ((descr[0] == '<' || descr[0] == '|') && strcmp(descr + 1, known[i].descr) == 0)
+        if (*descr && strchr("<>|", *descr) && strcmp(descr + 1, known[i].descr) == 0)
             return known[i].elem;
     return (Elem){0};
+}
+
+/* Copies big-endian elements to little-endian ones, in memory of f. */
+static const uint8_t *swapped(DataFile *f, const Entry *e, const uint8_t *in, size_t size, Diag *d)
+{
+    size_t bytes = (size_t)type_count(&e->tensor.type) * size;
+    uint8_t *out = data_own(f, e, bytes, d);
+    for (size_t i = 0; out && i < bytes; i++)
+        out[i] = in[i / size * size + (size - 1 - i % size)];
+    return out;
 }
 
 /* Copies column-major elements to row-major order, in memory of f. */
@@ -154,7 +164,9 @@ bool npy_locate(DataFile *f, Entry *e, const uint8_t *p, uint64_t size, Diag *d)
     TRY(data_type(e, &e->tensor.type, elem, h.rank, h.dim, size - fixed - len, d));
     e->elem = elem;
     e->raw = p + fixed + len;
-    if (h.fortran && h.rank > 1)
+    if (h.descr[0] == '>')
+        e->raw = swapped(f, e, e->raw, (size_t)elem.size, d);
+    if (e->raw && h.fortran && h.rank > 1)
         e->raw = transposed(f, e, e->raw, (size_t)elem.size, d);
     return e->raw != NULL;
 }

@@ -259,6 +259,12 @@ START_TEST(npy_orders_and_types)
     t = type_scalar(DT_BF16);
     expect_npy("{'shape': (), 'fortran_order': False, 'descr': '<V2'}", "\xc0\x3f", 2, &t,
                (double[]){1.5});
+    t = type_make(DT_F32, 1, (int64_t[]){2});
+    expect_npy("{'shape': (2,), 'fortran_order': False, 'descr': '>f4'}", "\x3f\xc0\0\0\xc0\0\0\0", 8, &t,
+               (double[]){1.5, -2});
+    t = type_make(DT_I32, 2, (int64_t[]){2, 2});
+    expect_npy("{'shape': (2, 2), 'fortran_order': True, 'descr': '>i2'}", "\0\1\0\2\xff\xfd\1\0", 8, &t,
+               (double[]){1, -3, 2, 256});
 }
 END_TEST
 
@@ -268,17 +274,14 @@ START_TEST(npy_refused)
         const char *text, *error;
     } bad[] = {
         {"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "'|O' is not read"},
-        {"{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "'>f4' is not read"},
+        {"{'descr': '=f4', 'fortran_order': False, 'shape': (1,), }", "'=f4' is not read"},
         {"{'descr': '\n|f4', 'fortran_order': False, 'shape': (1,), }", "malformed"},
         {"{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (1,), }", "malformed"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }",
-         "needs 8 bytes but there are 4"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", "needs 8 bytes but there are 4"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (), 'shape': (0,), }",
          "needs 0 bytes but there are 4"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }",
-         "too large"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 99999999999999999999), }",
-         "malformed"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", "too large"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 99999999999999999999), }", "malformed"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1), }",
          "more than 8 dimensions"},
         {"{'descr': '<f4', 'shape': (1,), }", "malformed"},
