@@ -186,6 +186,8 @@ static bool take_options(Options *o, const Source *from)
     for (const char *const *text = from->options; text && *text; text++)
         if (!from->is_schedule && strcmp(*text, "grads") == 0)
             o->step.keep_grads = true; /* the command's option names a file */
+        else if (!from->is_schedule && strncmp(*text, "grads=", 6) == 0)
+            return fail(&o->diag, "grads takes no value here: ckc_read_gradient() reads what it keeps");
         else
             TRY(options_set(o, arena_strndup(&o->arena, *text, strlen(*text))));
     return true;

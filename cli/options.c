@@ -324,17 +324,18 @@ static const Row *row_of(unsigned groups, int key)
     return NULL;
 }
 
-static bool solve_has(const char *name)
+/* The row of this name among those of the groups; NULL: there is none. */
+static const Row *row_named(unsigned groups, const char *name)
 {
-    bool has = false;
     for (const Row *r = option_rows; r < option_rows + NROWS; r++)
-        has |= (r->groups & SOLVE) && strcmp(r->name, name) == 0;
-    return has;
+        if (r->groups & groups && strcmp(r->name, name) == 0)
+            return r;
+    return NULL;
 }
 
 static bool set_option(Options *o, const Row *r, const char *arg)
 {
-    if (!o->of_model && !solve_has(r->name))
+    if (!o->of_model && !row_named(SOLVE, r->name))
         o->of_model = r->name;
     void *at = (char *)o + r->off;
     int k = 0;
@@ -375,27 +376,47 @@ static void list_options(unsigned groups, struct option table[NROWS + 3], char l
     table[n] = (struct option){0};
 }
 
+/* What an option is called elsewhere. */
+static const struct {
+    const char *name, *here;
+} elsewhere[] = {{"batch", "bind"},      {"batch-size", "bind"},      {"learning-rate", "lr"},
+                 {"memory", "budget"},   {"max-memory", "budget"},    {"max-grad-norm", "clip-norm"},
+                 {"wd", "weight-decay"}, {"grad-accum", "accumulate"}};
+
+/* What to say of a word that is no option of c: which one was meant, or which command has it. */
+static const char *option_hint(const Subcommand *c, const char *name, char hint[NEAREST_HINT])
+{
+    const char *meant = name;
+    Nearest near;
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        meant = strcmp(elsewhere[i].name, name) == 0 ? elsewhere[i].here : meant;
+    nearest_init(&near, meant);
+    for (const Row *r = option_rows; *name && r < option_rows + NROWS; r++)
+        if (r->groups & c->groups)
+            nearest_try(&near, r->name);
+    nearest_hint(&near, hint);
+    const Subcommand *s = commands;
+    while (s->name && !row_named(s->groups, name))
+        s++;
+    if (s->name && meant == name)
+        snprintf(hint, NEAREST_HINT, "; ckc %s has it", s->name);
+    return hint;
+}
+
 /* Reports a word that is no option, or the beginning of several. */
 static bool unknown_option(Options *o, const Subcommand *c, const char *word)
 {
     char hint[NEAREST_HINT];
-    Nearest near;
     size_t n = strcspn(word, "=");
     const char *typed = arena_strndup(&o->arena, word, n), *begins[2] = {0};
     const char *name = strncmp(typed, "--", 2) == 0 ? typed + 2 : "";
     int found = 0;
-    nearest_init(&near, name);
-    for (const Row *r = option_rows; *name && r < option_rows + NROWS; r++) {
-        if (!(r->groups & c->groups))
-            continue;
-        nearest_try(&near, r->name);
-        if (found < 2 && strncmp(r->name, name, strlen(name)) == 0)
+    for (const Row *r = option_rows; *name && r < option_rows + NROWS; r++)
+        if (r->groups & c->groups && found < 2 && strncmp(r->name, name, strlen(name)) == 0)
             begins[found++] = r->name;
-    }
-    nearest_hint(&near, hint);
     if (found == 2)
         return fail(&o->diag, "'%s' may be --%s or --%s", typed, begins[0], begins[1]);
-    return fail(&o->diag, "ckc %s has no option '%s'%s", c->name, typed, hint);
+    return fail(&o->diag, "ckc %s has no option '%s'%s", c->name, typed, option_hint(c, name, hint));
 }
 
 /* Reports an option that getopt refuses; key is optopt. */
@@ -458,22 +479,15 @@ bool options_parse(Options *o, const Subcommand *c, int argc, char **argv)
 bool options_set(Options *o, const char *option)
 {
     char hint[NEAREST_HINT];
-    Nearest near;
-    const Row *r = option_rows, *found = NULL;
     size_t n = strcspn(option, "=");
     const char *name = arena_strndup(&o->arena, option, n);
-    nearest_init(&near, name);
-    for (; r < option_rows + NROWS; r++)
-        if (r->groups & o->command->groups) {
-            nearest_try(&near, r->name);
-            found = strcmp(r->name, name) == 0 ? r : found;
-        }
-    nearest_hint(&near, hint);
-    if (!found)
-        return fail(&o->diag, "%s has no option '%s'%s", o->command->name, name, hint);
-    if (!option[n] != !found->arg)
-        return bad_option(o, o->command, found->arg ? ':' : '?', key_of(found), option);
-    return set_option(o, found, option[n] ? option + n + 1 : NULL);
+    const Row *r = row_named(o->command->groups, name);
+    if (!r)
+        return fail(&o->diag, "%s has no option '%s'%s", o->command->name, name,
+                    option_hint(o->command, name, hint));
+    if (!option[n] != !r->arg)
+        return bad_option(o, o->command, r->arg ? ':' : '?', key_of(r), option);
+    return set_option(o, r, option[n] ? option + n + 1 : NULL);
 }
 
 void options_free(Options *o) { arena_free(&o->arena); }

@@ -354,13 +354,14 @@ START_TEST(options_that_are_wrong)
     refuses(NULL, "", CKC_BAD_INPUT, "no file is named");
     refuses(MODEL, "bugdet=50%", CKC_BAD_INPUT, "ckc_plan has no option 'bugdet'; did you mean 'budget'?");
     refuses(MODEL, "quiet", CKC_BAD_INPUT, "ckc_plan has no option 'quiet'");
-    refuses(MODEL, "save=a.onnx", CKC_BAD_INPUT, "ckc_plan has no option 'save'");
+    refuses(MODEL, "save=a.onnx", CKC_BAD_INPUT, "ckc_plan has no option 'save'; ckc train has it");
+    refuses(MODEL, "grads=a.npz", CKC_BAD_INPUT, "grads takes no value here: ckc_read_gradient()");
     refuses(MODEL, "=3", CKC_BAD_INPUT, "ckc_plan has no option ''");
     refuses(MODEL, "budget", CKC_BAD_INPUT, "--budget: its value is missing");
     refuses(MODEL, "nesterov=1", CKC_BAD_INPUT, "--nesterov takes no value");
     refuses(MODEL, "budget=50", CKC_BAD_INPUT, "--budget: '50' has no unit");
     refuses(MODEL, "budget=101%", CKC_BAD_INPUT, "--budget: 101% is more than everything stored takes");
-    refuses(MODEL, "optimizer=adma", CKC_BAD_INPUT, "did you mean 'adamw'?");
+    refuses(MODEL, "optimizer=adma", CKC_BAD_INPUT, "did you mean 'adam'?");
     refuses(MODEL, "optimizer=sgd beta1=0.5", CKC_BAD_INPUT, "--beta1");
     refuses(MODEL, "schedule=cosine", CKC_BAD_INPUT, "--schedule cosine needs --steps or --epochs");
     refuses(MODEL, "device=h200", CKC_BAD_INPUT, "--device h200 is not this machine");

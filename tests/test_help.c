@@ -134,6 +134,9 @@ START_TEST(unknown_words)
     ckc_refuses("run " MLP, 1, "ckc run takes SCHEDULE.ckp; ckc plan takes MODEL.onnx");
     ckc_refuses("sweep i.dag --budgets 3", 1, "ckc compare takes MODEL.onnx|INSTANCE.dag");
     ckc_refuses(MLP " --bugdet 1GB", 1, "did you mean 'budget'?");
+    ckc_refuses(MLP " --batch 3", 1, "no option '--batch'; did you mean 'bind'?");
+    ckc_refuses("plan " MLP " --save w.onnx", 1, "no option '--save'; ckc train has it");
+    ckc_refuses(MLP " --foo", 1, "no option '--foo'");
     ckc_refuses(MLP " --lo 1", 1, "--loss or --loss-output");
     ckc_refuses(MLP " --budget", 1, "--budget: its value is missing");
     ckc_refuses(MLP " -b", 1, "--budget: its value is missing");

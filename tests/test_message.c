@@ -87,7 +87,8 @@ END_TEST
 
 static void meant(const char *typed, const char *hint)
 {
-    static const char *const names[] = {"wte.weight", "h.0.attn.weight", "h.0.mlp.weight", "batch"};
+    static const char *const names[] = {
+        "wte.weight", "h.0.attn.weight", "h.0.mlp.weight", "batch", "keep-batch-norm", "tie", "lr"};
     char got[NEAREST_HINT];
     Nearest near;
     nearest_init(&near, typed);
@@ -102,6 +103,11 @@ START_TEST(names_that_were_meant)
     meant("batc", "; did you mean 'batch'?");
     meant("wte.wieght", "; did you mean 'wte.weight'?");
     meant("*.attn", "; did you mean 'h.0.attn.weight'?");
+    meant("norm-batch", ""); /* far-fetched: more than a third of the letters are others */
+    meant("keep", "");
+    meant("teh", "");
+    meant("tei", "; did you mean 'tie'?");
+    meant("lrr", "; did you mean 'lr'?");
     meant("nothing like it", "");
     meant("", "");
 }
