@@ -28,12 +28,23 @@ static int open_external(OnnxModel *m, const char *path, const char **why, bool 
     return fd < 0 && *outside ? open_within(path, m->allow, m->nallow, why, outside) : fd;
 }
 
+static bool is_there(const char *path) { return access(path, F_OK) == 0 || errno != ENOENT; }
+
+const char *external_path(OnnxModel *m, const char *location)
+{
+    const char *path = path_beside(&m->arena, m->path, location);
+    char *real = is_there(path) ? NULL : mem_realpath(m->path);
+    const char *other = real ? path_beside(&m->arena, real, location) : path;
+    free(real);
+    return is_there(other) ? other : path;
+}
+
 bool external_is_there(OnnxModel *m, const char *location)
 {
     for (External *e = m->external; e; e = e->next)
         if (strcmp(e->location, location) == 0)
             return true;
-    return access(path_beside(&m->arena, m->path, location), F_OK) == 0 || errno != ENOENT;
+    return is_there(external_path(m, location));
 }
 
 bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d)
@@ -43,7 +54,7 @@ bool external_map(OnnxModel *m, const char *location, FileMap *map, Diag *d)
             *map = e->map;
             return true;
         }
-    const char *why = NULL, *path = path_beside(&m->arena, m->path, location);
+    const char *why = NULL, *path = external_path(m, location);
     bool outside;
     int fd = open_external(m, path, &why, &outside);
     if (fd < 0 && outside)

@@ -99,6 +99,9 @@ const uint8_t *newer_field(const ProtobufCMessage *m, unsigned i, uint32_t tag, 
 ProtobufCAllocator *model_allocator(OnnxModel *m);
 /* Put "PATH: " before the message. */
 void diag_prefix(Diag *d, const char *path);
+/* The path of external data: beside the model, or if it is not there and the model is a link, beside what that
+ * leads to. */
+const char *external_path(OnnxModel *m, const char *location);
 /* Map the external file at a location, relative to the model's folder; it must lie in there or in an
  * allowed one (cached). */
 bool external_is_there(OnnxModel *m, const char *location); /* false: it does not exist */

@@ -411,7 +411,7 @@ static bool is_read(Save *s, const char *path)
         WireField f;
         if (wire_next(&w, &f) && f.number == ENTRY_VALUE && f.type == WIRE_BYTES && f.size < PATH_MAX) {
             const char *location = arena_strndup(&s->a, (const char *)f.data, f.size);
-            found = same_file(path, path_beside(&s->a, s->m->path, location));
+            found = same_file(path, external_path(s->m, location));
         }
     }
     return found;

@@ -50,7 +50,7 @@ static bool raw_place(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out,
             return fail(d, "tensor '%s': external data outside '%s'", pb(p->name), location);
         if (!external_key(p, "length"))
             place[1] = map.size - place[0];
-        out->file = path_beside(&m->arena, m->path, location);
+        out->file = external_path(m, location);
     } else {
         memcpy(place, p->raw_data.data, sizeof place); /* written by wire_copy() */
     }
