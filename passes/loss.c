@@ -10,7 +10,8 @@
  *     mse   mean squared error    l1  mean absolute error
  *     bce   binary cross-entropy with logits
  *   auto is bce if the model ends in a Sigmoid, mse if there is one class or one number a row, else ce
- * A Softmax, LogSoftmax or Sigmoid that ends the model is part of ce and bce and is bypassed. */
+ * A Softmax, LogSoftmax or Sigmoid that ends the model, or a Sigmoid's pair (1 - p, p), is part of ce and bce
+ * and is bypassed. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
 #include <string.h>
@@ -72,6 +73,33 @@ static const Node *softmax_of(const Graph *g, Val v)
 {
     const Node *n = graph_def(g, v);
     return n && (n->op == OP_softmax || n->op == OP_log_softmax) ? n : NULL;
+}
+
+/* The logits of an output that is the pair (1 - p, p), p a Sigmoid's, along an axis, as scikit-learn's binary
+ * classifiers end: 0 and the Sigmoid's operand, of which it is the Softmax.  {0}: it is none. */
+static Val logits_of_pair(Graph *g, Val out, int axis)
+{
+    const Node *pair = graph_def(g, out);
+    if (!pair || pair->op != OP_concat || pair->nin != 2 || ((const AxisAttrs *)pair->attr)->axis != axis)
+        return none();
+    const Node *rest = graph_def(g, pair->in[0]), *p = graph_def(g, pair->in[1]);
+    double one = 0;
+    bool is_pair = rest && rest->op == OP_sub && rest->in[1].i == pair->in[1].i && p && p->op == OP_sigmoid;
+    if (!is_pair || !rewrite_scalar(&(Rewrite){.g = g}, rest->in[0], &one) || one != 1)
+        return none();
+    const Type *t = val_type(g, p->in[0]);
+    Val z = p->in[0], zero = build_expand(g, build_scalar(g, t->dt, 0), t->rank, t->dim);
+    return build_concat_many(g, 2, (Val[]){zero, z}, axis);
+}
+
+/* What makes v the probabilities of classes, only moved and cut since; NULL: nothing is known to. */
+static const Node *probabilities_of(const Graph *g, Val v)
+{
+    const Node *n = graph_def(g, v);
+    while (n && (n->op == OP_reshape || n->op == OP_transpose || n->op == OP_slice || n->op == OP_cast ||
+                 n->op == OP_concat))
+        n = graph_def(g, n->in[n->nin - 1]);
+    return n && (n->op == OP_softmax || n->op == OP_sigmoid) ? n : NULL;
 }
 
 /* The sigmoid that makes v, perhaps behind a reshape; NULL: there is none. */
@@ -146,7 +174,15 @@ static Val cross_entropy(Graph *g, PassCtx *cx, Val out)
     const Node *softmax = softmax_of(g, out);
     int axis;
     Type t = classes_of(g, out, &axis), target = {.dt = DT_I64};
-    Val x = in_single(g, softmax ? softmax->in[0] : out);
+    Val pair = softmax ? none() : logits_of_pair(g, out, axis);
+    const Node *made = softmax || pair.i ? NULL : probabilities_of(g, out);
+    if (made && cx->note)
+        cx->note(cx->user,
+                 arena_printf(g->arena,
+                              "output '%s' is made of the probabilities of '%s', which --loss ce takes as "
+                              "logits; --loss-output names another",
+                              g->vals[out.i].name, made->name ? made->name : node_def(made)->name));
+    Val x = in_single(g, softmax ? softmax->in[0] : pair.i ? pair : out);
     t.dt = val_type(g, x)->dt;
     x = build_reshape(g, x, t.rank, t.dim);
     for (int i = 0; i < t.rank; i++)

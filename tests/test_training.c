@@ -290,6 +290,23 @@ START_TEST(one_number_a_row)
 }
 END_TEST
 
+/* Cross-entropy of what are probabilities already is what was asked for, and said. */
+START_TEST(probabilities_as_logits_are_told)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "43", true);
+    add_value(&b, &a, "y", FLOAT, "43", false);
+    add_tensor(&b, "w", 2, (int64_t[]){3, 3}, (float[]){1, 2, 3, 4, 5, 6, 7, 8, 9});
+    add_node(&b, &a, "MatMul", "x w", "h");
+    add_node(&b, &a, "Sigmoid", "h", "y");
+    save(&b, &a, "m.onnx");
+    ckc_prints("plan m.onnx -o p --loss ce", "output 'y' is made of the probabilities of 'node1'");
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(grads_have_the_loss_of_the_step)
 {
     Diag d = {0};
@@ -547,6 +564,7 @@ Suite *suite_training(void)
     tcase_add_test(c, names_of_the_step_are_free);
     tcase_add_test(c, one_row_is_no_loss);
     tcase_add_loop_test(c, one_number_a_row, 0, 6);
+    tcase_add_test(c, probabilities_as_logits_are_told);
     tcase_add_test(c, grads_have_the_loss_of_the_step);
     tcase_add_test(c, validation);
     tcase_add_test(c, validation_without_ignored_targets);
