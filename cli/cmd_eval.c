@@ -50,7 +50,7 @@ static bool feed_import(Job *j)
 static bool find_expected(Job *j, DataFile *f, uint32_t k, Tensor *t)
 {
     const char *name = onnx_output_name(j->model, k);
-    int at = data_find_in(f, "output", name, (int)k);
+    int at = data_find_in(f, "output", name, (int)onnx_output_index(j->model, k));
     if (at < 0) /* fails with a message that lists the names */
         return data_get(f, name, t, &j->o->diag);
     return data_tensor(f, at, t, &j->o->diag);

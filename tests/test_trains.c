@@ -9,7 +9,7 @@
 #include "onnx_builder.h"
 #include "runtime/runtime.h"
 
-enum { INT64 = 7 };
+enum { INT64 = 7, STRING = 8 };
 
 /* ---- roles -------------------------------------------------------------- */
 
@@ -413,6 +413,70 @@ START_TEST(ties_of_three)
 }
 END_TEST
 
+/* ---- outputs that have no loss ------------------------------------------- */
+
+/* A classifier as skl2onnx writes it, with labels beside its probabilities: numbers or texts (strings). */
+static Imported classifier(Builder *b, Arena *a, bool strings, bool zipped)
+{
+    static float w[6] = {1, 2, 3, 4, 5, 6}, classes[3] = {7, 8, 9};
+    start(b, 13);
+    add_value(b, a, "x", FLOAT, "42", true);
+    add_value(b, a, "label", strings ? STRING : INT64, "4", false);
+    add_value(b, a, "p", FLOAT, "43", false);
+    if (zipped)
+        b->type[b->nvalue - 1].value_case = ONNX__TYPE_PROTO__VALUE__NOT_SET;
+    add_tensor(b, "w", 2, (int64_t[]){2, 3}, w);
+    add_tensor(b, "classes", 1, (int64_t[]){3}, classes)->data_type = strings ? STRING : FLOAT;
+    add_node(b, a, "MatMul", "x w", "z");
+    add_node(b, a, "Softmax", "z", zipped ? "s" : "p");
+    add_int(b, add_node(b, a, "ArgMax", zipped ? "s" : "p", "k"), "axis", 1);
+    add_node(b, a, "ArrayFeatureExtractor", "classes k", "c")->domain = "ai.onnx.ml";
+    add_int(b, add_node(b, a, "Cast", "c", "label"), "to", strings ? STRING : INT64);
+    if (zipped)
+        add_node(b, a, "ZipMap", "s", "p")->domain = "ai.onnx.ml";
+    return import_file(save(b, a, "classes.onnx"));
+}
+
+/* What only labels need may be unsupported: they are left out, and the probabilities train. */
+START_TEST(labels_are_left_out)
+{
+    Arena a = {0};
+    Builder b;
+    bool strings = _i & 1;
+    Imported r = classifier(&b, &a, strings, _i & 2);
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_uint_eq(r.g.nout, 1);
+    ck_assert_str_eq(onnx_output_name(r.m, 0), "p");
+    ck_assert_uint_eq(onnx_output_index(r.m, 0), 1);
+    ck_assert_int_eq(kind_of(&r.g, "w"), VAL_PARAM);
+    ck_assert(noted(r.m, ONNX_REMARK, "label", strings ? "element type string" : "ArrayFeatureExtractor"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* What an output with a loss needs is refused; so are outputs of which none has one. */
+START_TEST(what_is_needed_is_refused)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "4", true);
+    add_value(&b, &a, "label", INT64, "4", false);
+    if (_i)
+        add_value(&b, &a, "y", FLOAT, "4", false);
+    add_node(&b, &a, "Odd", "x", "h");
+    add_node(&b, &a, "Relu", "h", "y");
+    add_int(&b, add_node(&b, &a, "Cast", "h", "label"), "to", INT64);
+    Imported r = import_file(save(&b, &a, "needed.onnx"));
+    ck_assert(!build_graph(&r, &(OnnxOptions){0}));
+    ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(r.d.msg, "(Odd, opset 13): no importer"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_trains(void)
 {
     Suite *s = suite_create("trains");
@@ -429,6 +493,8 @@ Suite *suite_trains(void)
     tcase_add_test(t, shapes_and_dead_ends_freeze);
     tcase_add_test(t, ties_are_reported_restored_and_cut);
     tcase_add_loop_test(t, ties_of_three, 0, 6);
+    tcase_add_loop_test(t, labels_are_left_out, 0, 4);
+    tcase_add_loop_test(t, what_is_needed_is_refused, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }

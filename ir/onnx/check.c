@@ -107,7 +107,7 @@ static bool run(Check *c, OnnxModel *m, const OnnxOptions *opt)
     TRY(graph_eval(&g, data, &c->arena, c->d));
     for (uint32_t k = 0; k < g.nout; k++) {
         Tensor want, got = {*val_type(&g, g.out[k]), data[g.out[k].i]};
-        TRY(onnx_read_tensor(path_of(c, "output", (int)k), &c->arena, &want, c->d));
+        TRY(onnx_read_tensor(path_of(c, "output", (int)onnx_output_index(m, k)), &c->arena, &want, c->d));
         TRY(compare(c, onnx_output_name(m, k), &got, &want));
     }
     return true;

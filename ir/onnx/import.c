@@ -57,11 +57,17 @@ bool refuse(OnnxNode *n, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
-    if (n->x->nrefused++ >= MAX_LISTED)
+    n->x->nrefused += !n->x->optional;
+    if (n->x->nrefused > MAX_LISTED)
         return false;
+    const char *text = arena_printf(n->x->a, "node '%s' (%s%s%s, opset %d): %s", n->name, n->domain,
+                                    *n->domain ? "." : "", n->op, n->opset, why);
+    if (n->x->optional) {
+        n->x->left_out = n->x->left_out ? n->x->left_out : text;
+        return false;
+    }
     Refusal *r = NEW(n->x->a, Refusal, 1);
-    r->text = arena_printf(n->x->a, "node '%s' (%s%s%s, opset %d): %s", n->name, n->domain,
-                           *n->domain ? "." : "", n->op, n->opset, why);
+    r->text = text;
     Refusal **end = &n->x->refusals;
     while (*end)
         end = &(*end)->next;
@@ -175,9 +181,9 @@ static bool import_node(Import *x, const Onnx__NodeProto *p, const Record *recor
     x->scope = scope; /* bodies and functions leave these as they were at a refusal */
     x->frame = frame;
     x->depth = depth;
-    if (!ok && !x->nrefused)
+    if (!ok && !x->nrefused && !x->optional)
         diag_set(x->d, "an operand is missing");
-    if (x->d->failed) {
+    if (x->d->failed && !(x->optional && leave_out(x))) {
         if (!x->located) {
             char msg[sizeof x->d->msg];
             memcpy(msg, x->d->msg, sizeof msg);
@@ -265,6 +271,7 @@ static bool import_with_needs(Sorter *s, uint32_t i)
             continue;
         }
         const OnnxModel *m = s->x->m;
+        s->x->optional = s->x->depth == 1 ? !node_is_needed(s->x, s->node[i]) : s->x->optional;
         bool recorded = s->node == m->proto->graph->node && m->record;
         TRY(import_node(s->x, s->node[i], recorded ? &m->record[i] : NULL));
         s->state[i] = DONE;
@@ -356,12 +363,18 @@ static bool report_refusals(Import *x)
 static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
 {
     Graph *g = x->g;
+    x->m->output = NEW(x->a, uint32_t, gp->n_output + 1);
     for (size_t i = 0; i < gp->n_output; i++) {
         const char *name = pb(gp->output[i]->name);
         Val v;
         if (!scope_find(x, name, &v) || !v.i)
             return fail(x->d, "output '%s' is not computed", name);
         OnnxNode reader = {.x = x, .in = &v, .nin = 1};
+        if (!is_needed(x, name) && (masked_in(&reader, 0) || val_is_poison(v))) {
+            note(x, ONNX_REMARK, name, "this output is left out: %s",
+                 x->left_out ? x->left_out : "its size depends on data");
+            continue;
+        }
         if (masked_in(&reader, 0)) {
             refuse_masked(masked_in(&reader, 0));
             continue;
@@ -376,6 +389,7 @@ static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
         if (!named && (out || g->vals[v.i].kind != VAL_TEMP))
             v = build1(g, OP_copy, v);
         graph_rename(g, v, name);
+        x->m->output[g->nout] = (uint32_t)i;
         graph_add_out(g, v);
     }
     return true;
@@ -386,6 +400,7 @@ static bool import_model(Import *x)
     const Onnx__GraphProto *gp = x->m->proto->graph;
     scope_push(x);
     merged_prepare(x);
+    needed_find(x);
     x->roles = roles_find(x);
     TRY(import_initializers(x, gp));
     TRY(import_inputs(x, gp));
@@ -394,6 +409,7 @@ static bool import_model(Import *x)
     merged_report(x);
     read_records(x->m);
     TRY(import_nodes(x, gp->n_node, gp->node));
+    x->optional = false;
     TRY(import_outputs(x, gp));
     TRY(report_refusals(x));
     roles_finish(x);

@@ -77,7 +77,7 @@ bool refuse_masked(const Masked *m)
     Tensor t;
     if (!*m->refused)
         static_tensor(m->maker, m->open_operand, &t);
-    *m->refused = true;
+    *m->refused = !m->maker->x->optional;
     return false;
 }
 

@@ -391,5 +391,7 @@ const OnnxOp onnx_shape[] = {
     {"Trilu", 1, .import = import_trilu},
     {"Trilu", 1, .import = import_trilu, .domain = "com.microsoft"},
     {"Unsqueeze", 1, .import = import_unsqueeze},
+    {"ZipMap", 1, .import = import_identity,
+     .domain = "ai.onnx.ml"}, /* its tensor, without the names of classes */
     {0},
 };

@@ -109,8 +109,10 @@ bool import_initializers(Import *x, const Onnx__GraphProto *gp)
         Val v = {0};
         if (feed) /* an input whose default value is overridden */
             v = graph_const(x->g, pb(p->name), feed->type, feed->data);
-        else
-            TRY(tensor_value(x, pb(p->name), p, &v));
+        else if (!tensor_value(x, pb(p->name), p, &v)) {
+            TRY(x->depth == 0 && !is_needed(x, pb(p->name)) && leave_out(x));
+            v.i = UINT32_MAX;
+        }
         if (!scope_add(x, pb(p->name), v))
             return fail(x->d, "two initializers are named '%s'", pb(p->name));
     }

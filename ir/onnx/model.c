@@ -189,7 +189,12 @@ const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n)
     return m->notes;
 }
 
-const char *onnx_output_name(const OnnxModel *m, uint32_t k) { return pb(m->proto->graph->output[k]->name); }
+uint32_t onnx_output_index(const OnnxModel *m, uint32_t k) { return m->output[k]; }
+
+const char *onnx_output_name(const OnnxModel *m, uint32_t k)
+{
+    return pb(m->proto->graph->output[m->output[k]]->name);
+}
 
 const char *onnx_input_name(const OnnxModel *m, uint32_t k) { return k < m->ninput ? m->input[k] : NULL; }
 

@@ -96,7 +96,9 @@ typedef struct {
 } OnnxNote;
 const OnnxNote *onnx_notes(const OnnxModel *m, uint32_t *n); /* notes of the last import */
 
-/* Name of output k in the file; those of weights and inputs are the graph's (Value.in_model). */
+/* Index and name in the file of output k of the last import's graph, which has no output twice and leaves out
+ * some; names of weights and inputs are the graph's (Value.in_model). */
+uint32_t onnx_output_index(const OnnxModel *m, uint32_t k);
 const char *onnx_output_name(const OnnxModel *m, uint32_t k);
 /* Does the file leave open how large a dimension of this output is? */
 bool onnx_output_open(const OnnxModel *m, const char *name);

@@ -83,6 +83,7 @@ struct OnnxModel {
     enum { DRAWS_UNKNOWN, DRAWS, DRAWS_NOT } draws; /* does a node draw random numbers? */
     const char **input; /* names of the inputs that have no initializer */
     uint32_t ninput;
+    uint32_t *output; /* per output of the graph: its index in the file */
     /* Names in the main graph as the file has it: initializers, and nodes by their results. */
     NameMap initializers, producers;
     NameMap functions; /* "domain:name:overload" to the index in proto->functions */
@@ -99,8 +100,8 @@ const uint8_t *newer_field(const ProtobufCMessage *m, unsigned i, uint32_t tag, 
 ProtobufCAllocator *model_allocator(OnnxModel *m);
 /* Put "PATH: " before the message. */
 void diag_prefix(Diag *d, const char *path);
-/* The path of external data: beside the model, or if it is not there and the model is a link, beside what that
- * leads to. */
+/* The path of external data: beside the model, or if it is not there and the model is a link, beside what
+ * that leads to. */
 const char *external_path(OnnxModel *m, const char *location);
 /* Map the external file at a location, relative to the model's folder; it must lie in there or in an
  * allowed one (cached). */
@@ -172,6 +173,9 @@ typedef struct {
     bool located;  /* the error names its node */
     uint32_t nrefused;
     struct Refusal *refusals;
+    NameMap needed;       /* needed_find(): values of the main graph */
+    bool optional;        /* the node of the main graph that is imported is not needed */
+    const char *left_out; /* why the last one of those was not imported */
 } Import;
 
 struct OnnxNode {
@@ -200,6 +204,15 @@ bool expand_more(Import *x, size_t nodes);
 bool import_nodes(Import *x, size_t n, Onnx__NodeProto *const *node);
 /* Record why this node cannot be imported; false. */
 bool refuse(OnnxNode *n, const char *fmt, ...) PRINTF(2, 3);
+
+/* ---- needed.c: what outputs need that a loss may be on ------------------- */
+
+void needed_find(Import *x);
+bool is_needed(const Import *x, const char *name);
+bool node_is_needed(const Import *x, const Onnx__NodeProto *p);
+/* Takes back an error that says what is not supported, for something that is not needed; false: there is
+ * another. */
+bool leave_out(Import *x);
 
 /* ---- scope.c ------------------------------------------------------------ */
 
