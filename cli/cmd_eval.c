@@ -102,7 +102,12 @@ static void show_outputs(const Job *j, const Tensor *out)
 {
     json_t *all = json_array();
     bool print = !j->o->json && !j->o->quiet;
+    uint32_t nnote;
+    const OnnxNote *note = onnx_notes(j->model, &nnote);
     progress_end();
+    for (uint32_t i = 0; i < nnote && print; i++)
+        if (note[i].kind == ONNX_REMARK)
+            print_line(stdout, "note: %s: %s", note[i].name, note[i].text);
     for (uint32_t i = 0; i < j->nremark && print; i++)
         print_line(stdout, "note: %s", j->remark[i]);
     for (uint32_t k = 0; k < j->plan->g->nout; k++)
