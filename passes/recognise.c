@@ -154,7 +154,8 @@ static Rule *const rules[] = {
     rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy, rule_log_sigmoid, NULL};
 
 /* Behind the others: an inverse of a triangular matrix is a loop that writes rows. */
-static Rule *const rules_writes[] = {/* recognise_writes.c */ rule_rows_written, NULL};
+static Rule *const rules_writes[] = {/* recognise_box.c */ rule_box_read,
+                                     /* recognise_writes.c */ rule_box_written, NULL};
 
 /* Is x a product of matrices, perhaps behind elementwise operators? */
 static bool is_product(const Graph *g, Val x)

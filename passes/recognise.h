@@ -10,6 +10,9 @@ bool form_near(double a, double b, DType dt);
 /* Is v a constant whose elements are first, first + step, ...?  Equal ones may be an expanded scalar. */
 bool form_counts(const Rewrite *rw, Val v, int64_t first, int64_t step);
 
+/* Does n read or write by numbers that are known and name a box of x, its elements in order? */
+bool form_box(const Rewrite *rw, const Node *n, SliceAttrs *box);
+
 /* Returns x if v = x * c, x / (1/c) or -x with a constant c, else {0}.  Here and below x has v's shape. */
 Val form_scaled(const Rewrite *rw, Val v, double *c);
 /* Returns x if v = x + c or x - (-c), else {0}. */
@@ -39,7 +42,7 @@ Rule rule_norm, rule_norm_affine, rule_norm_tf;
 Rule rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query, rule_rotary;
 Rule rule_added_scores, rule_attention, rule_attention_layout, rule_attention_packed;
 Rule rule_substitution, rule_unit_diagonal;
-Rule rule_rows_written;
+Rule rule_box_read, rule_box_written;
 Rule rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
     rule_log_sigmoid;
 #endif

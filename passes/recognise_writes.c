@@ -1,12 +1,12 @@
 /* recognise_writes.c -- assigned slices, x[:, 1:] = u, as concatenations.
  *
- * PyTorch's exporter writes them as scatters of rows whose numbers are known.  A slice of a concatenation is
- * read from the part that it lies in, and the gradient of a part is a slice. */
+ * PyTorch's exporters write them as scatters whose numbers are known and name a box (recognise_box.c).  A
+ * slice of a concatenation is read from the part that it lies in, and the gradient of a part is a slice. */
 #include "recognise.h"
 
 typedef struct {
-    Val *v; /* NULL: parts are only counted */
-    int n;
+    Val *v;
+    uint32_t n, room;
 } Parts;
 
 /* Where n cuts dimension `axis` alone, without steps: the first row that it leaves, else -1. */
@@ -40,27 +40,35 @@ static void append_rows(Graph *g, Parts *p, Val x, int axis, int64_t from, int64
         append_rows(g, p, n->in[0], axis, from + cut, to + cut);
         return;
     }
-    if (p->v)
-        p->v[p->n] = build_slice(g, x, axis, from, to - from);
-    p->n++;
+    p->v = arena_grow(g->arena, p->v, p->n, &p->room, sizeof *p->v);
+    p->v[p->n++] = build_slice(g, x, axis, from, to - from);
 }
 
-/* Appends what x consists of when u takes the place of its rows from `first` on. */
-static void append_written(Graph *g, Parts *p, Val x, Val u, int axis, int64_t first)
+/* The last dimension up to `axis` in which u is smaller than x, else -1. */
+static int cut_axis(const Graph *g, Val x, Val u, int axis)
 {
-    int64_t rows = val_type(g, u)->dim[axis];
-    append_rows(g, p, x, axis, 0, first);
-    append_rows(g, p, u, axis, 0, rows);
-    append_rows(g, p, x, axis, first + rows, val_type(g, x)->dim[axis]);
+    while (axis >= 0 && val_type(g, u)->dim[axis] == val_type(g, x)->dim[axis])
+        axis--;
+    return axis;
 }
 
-static Val written(Graph *g, Val x, Val u, int axis, int64_t first)
+/* u in place of the box of x that begins at `first`: parts along the last dimension that it cuts, up to
+ * `axis`, one of which is u in place of a box of x's rows there. */
+static Val written(Graph *g, Val x, Val u, int axis, const int64_t *first)
 {
-    Parts p = {0};
-    append_written(g, &p, x, u, axis, first);
-    p = (Parts){.v = NEW(g->arena, Val, p.n)};
-    append_written(g, &p, x, u, axis, first);
-    return build_concat_many(g, p.n, p.v, axis);
+    axis = cut_axis(g, x, u, axis);
+    if (axis < 0)
+        return u;
+    int64_t from = first[axis], to = from + val_type(g, u)->dim[axis];
+    Parts rows = {0}, p = {0};
+    if (cut_axis(g, x, u, axis - 1) >= 0) {
+        append_rows(g, &rows, x, axis, from, to);
+        u = written(g, build_concat_many(g, (int)rows.n, rows.v, axis), u, axis - 1, first);
+    }
+    append_rows(g, &p, x, axis, 0, from);
+    append_rows(g, &p, u, axis, 0, to - from);
+    append_rows(g, &p, x, axis, to, val_type(g, x)->dim[axis]);
+    return build_concat_many(g, (int)p.n, p.v, axis);
 }
 
 /* ---- rows are written to a transpose, which is transposed back ------------------------------------- */
@@ -86,43 +94,22 @@ static Val transposed_to(Graph *g, Val v, const int *v_perm, const int *perm)
     return build_transpose(g, v, by);
 }
 
-/* Are these the numbers first, first + 1, ... of `rows` rows, the same in every batch? */
-static bool are_consecutive(const Rewrite *rw, Val index, int64_t rows, int64_t *first)
-{
-    double one;
-    if (rows == 1 && rewrite_scalar(rw, index, &one)) {
-        *first = (int64_t)one;
-        return true;
-    }
-    if (rows < 1 || !graph_is_const(rw->g, index))
-        return false;
-    Tensor t = graph_tensor(rw->g, index);
-    int64_t count = type_count(&t.type);
-    *first = count ? tensor_i(&t, 0) : 0;
-    bool fits = count > 0;
-    for (int64_t k = 0; fits && k < count; k++)
-        fits = tensor_i(&t, k) == *first + k % rows;
-    return fits;
-}
-
-Val rule_rows_written(Rewrite *rw, const Node *n)
+Val rule_box_written(Rewrite *rw, const Node *n)
 {
     Graph *g = rw->g;
     const ScatterAttrs *at = n->attr;
-    if (n->op != OP_scatter_nd || at->reduction != SCATTER_SET)
-        return none();
-    const Type *x = val_type(g, n->in[0]), *index = val_type(g, n->in[1]);
-    int axis = (int)at->axis;
-    int64_t first, rows = index->dim[axis];
-    if (index->rank != axis + 2 || index->dim[axis + 1] != 1 || !are_consecutive(rw, n->in[1], rows, &first))
-        return none();
-    first += first < 0 ? x->dim[axis] : 0;
-    if (first < 0 || first + rows > x->dim[axis])
+    SliceAttrs box;
+    if ((n->op != OP_scatter_nd && n->op != OP_scatter_elements) || at->reduction != SCATTER_SET ||
+        !form_box(rw, n, &box) || !ints_are(&box.step, 1))
         return none();
     int x_perm[MAX_RANK], u_perm[MAX_RANK];
-    Val to = untransposed(rw, n->in[0], x_perm), u = untransposed(rw, n->in[2], u_perm);
+    int64_t first[MAX_RANK];
+    Val to = untransposed(rw, n->in[0], x_perm);
+    Val u = untransposed(rw, build_reshape(g, n->in[2], box.size.n, box.size.v), u_perm);
     const int *perm = to.i != n->in[0].i ? x_perm : u_perm;
+    for (int i = 0; i < box.start.n; i++)
+        first[perm[i]] = box.start.v[i];
     to = transposed_to(g, to, x_perm, perm);
     u = transposed_to(g, u, u_perm, perm);
-    return build_transpose(g, written(g, to, u, perm[axis], first), perm);
+    return build_transpose(g, written(g, to, u, box.start.n - 1, first), perm);
 }

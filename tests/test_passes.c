@@ -149,7 +149,7 @@ static void step_of(Golden *s, const char *text, const char *passes)
     ck_assert_msg(passes_run(&s->g, &cx, &(PassRun){.only = passes}), "%s", s->diag.msg);
 }
 
-/* Checks in f64 that recognised attention has the gradients of the operators that it was exported as. */
+/* Checks in f64 that what is recognised has the gradients of the operators that it was exported as. */
 static void check_gradients(const char *path, const char *text)
 {
     Golden plain, native;
@@ -161,11 +161,13 @@ static void check_gradients(const char *path, const char *text)
     golden_free(&native);
 }
 
-START_TEST(attention_gradients)
+static const char *const forms[] = {"/golden/recognise/attention", "/golden/recognise/box"};
+
+START_TEST(recognised_gradients)
 {
     int checked = 0;
     for (int i = 0; i < (int)files.gl_pathc; i++) {
-        if (!is_golden_of(i, "/golden/recognise/attention"))
+        if (!is_golden_of(i, forms[_i]))
             continue;
         char *text = golden_read(files.gl_pathv[i]);
         if (strstr(text, "param %")) {
@@ -384,7 +386,7 @@ Suite *suite_passes(void)
     glob(CKC_SOURCE_DIR "/tests/golden/*/*.ckg", 0, NULL, &files);
     tcase_add_loop_test(t, golden, 0, (int)files.gl_pathc);
     tcase_add_test(t, any_order);
-    tcase_add_test(t, attention_gradients);
+    tcase_add_loop_test(t, recognised_gradients, 0, (int)(sizeof forms / sizeof *forms));
     suite_add_tcase(s, t);
     t = tcase_create("models");
     tcase_add_loop_test(t, recognised_models, 0, (int)(sizeof models / sizeof *models));
