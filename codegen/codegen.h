@@ -126,6 +126,6 @@ typedef const char *const Prelude[];
 extern Prelude prelude_philox, prelude_math, prelude_c, prelude_cuda, prelude_gather, prelude_tensor,
     prelude_host, prelude_main, prelude_attention, prelude_attention_product, prelude_tiles,
     prelude_attention_tile, prelude_attention_forward, prelude_attention_backward, prelude_conv,
-    prelude_conv_tiles, prelude_conv_direct, prelude_pool, prelude_wgmma;
+    prelude_conv_tiles, prelude_conv_direct, prelude_pool, prelude_scan, prelude_wgmma;
 
 #endif

@@ -10,6 +10,7 @@
  *   cuda_parts.c    reductions in phases, where blocks have parts of the reduced points
  *   cuda_gather.c   rows by index, and sums of rows by index
  *   cuda_pool.c     pools, and copies into zeros
+ *   cuda_scan.c     cumulative sums
  *   cuda_sample.c   images read between their pixels
  *   here            other bodies: a grid-stride loop over the items
  *
@@ -36,6 +37,7 @@ static const OwnText own_texts[] = {
     {cuda_is_gather_sum, gather_sum_launch, NULL, gather_sum_kernel, NULL},
     {cuda_is_pool, pool_launch, pool_prelude, pool_kernel, pool_results},
     {cuda_is_pad, pad_launch, NULL, pad_kernel, NULL},
+    {cuda_is_scan, scan_launch, scan_prelude, scan_kernel, NULL},
     {cuda_is_sample, sample_launch, sample_prelude, sample_kernel, NULL},
     {cuda_is_elements, elements_launch, elements_prelude, elements_kernel, NULL},
     {cuda_is_scatter_sum, scatter_sum_launch, NULL, scatter_sum_kernel, NULL},

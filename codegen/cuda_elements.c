@@ -12,14 +12,8 @@ Kernel cuda_by_columns(const Kernel *k)
     static const struct {
         const char *name;
         int columns, chunks, width;
-    } body[] = {{"cumsum", 1, 2, 5},
-                {"cumsum_int", 1, 2, 5},
-                {"gather_bwd", 0, 3, 6},
-                {"gather_nd", 0, 3, 6},
-                {"resample", 0, 4, 7},
-                {"scatter_nd", 0, 3, 9},
-                {"scatter_elements", 5, 7, 12},
-                {"gather_elements_bwd", 5, 7, 12}};
+    } body[] = {{"gather_bwd", 0, 3, 6}, {"gather_nd", 0, 3, 6},         {"resample", 0, 4, 7},
+                {"scatter_nd", 0, 3, 9}, {"scatter_elements", 5, 7, 12}, {"gather_elements_bwd", 5, 7, 12}};
     Kernel by = *k;
     for (size_t i = 0; i < sizeof body / sizeof *body; i++)
         if (cuda_is_body(k, body[i].name) && k->items > 0) {

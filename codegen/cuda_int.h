@@ -165,6 +165,13 @@ void pad_kernel(Printer *pr, const Kernel *k);
 /* Prints the body of a kernel in which each of so many items has a thread. */
 void item_kernel(Printer *pr, const Kernel *k, int64_t items, int threads);
 
+/* ---- cuda_scan.c: cumulative sums ----------------------------------------------------------------- */
+
+bool cuda_is_scan(const Kernel *k);
+CudaLaunch scan_launch(const Kernel *k);
+void scan_prelude(Printer *pr, const Kernel *k);
+void scan_kernel(Printer *pr, const Kernel *k);
+
 /* ---- cuda_sample.c: grid_sample and its gradient -------------------------------------------------- */
 
 bool cuda_is_sample(const Kernel *k);

@@ -1,5 +1,5 @@
-/* cuda_samples.c -- samples of sums by an index (of rows and of elements), of pools, and of transposes of
- * images with few channels. */
+/* cuda_samples.c -- samples of sums by an index (of rows and of elements), of pools, of cumulative
+ * sums, and of transposes of images with few channels. */
 #include "cuda_samples.h"
 #include <math.h>
 
@@ -147,6 +147,33 @@ static void elements_sample(Sample *s, int sample)
     }
 }
 
+/* ---- cumulative sums ---------------------------------------------------------------------------- */
+
+/* Of lines in one part and in several, wide and not, along and across memory, with fewer lines than a warp
+ * has threads; the first are those that have barriers. */
+static const struct {
+    DType dt;
+    int64_t outer, extent, inner;
+    bool exclusive, reverse;
+} scans[] = {
+    {DT_F32, 1, 9000, 1, false, false}, {DT_F32, 2, 700, 5, true, true},   {DT_BF16, 1, 20480, 1, true, true},
+    {DT_F16, 3, 999, 1, false, true},   {DT_I64, 2, 6000, 1, true, false}, {DT_I32, 1, 5001, 3, false, true},
+    {DT_BOOL, 1, 2056, 1, false, true}, {DT_F64, 2, 4100, 2, true, false}, {DT_F32, 70, 9, 1, true, true},
+    {DT_F32, 3, 300, 70, false, true},  {DT_BF16, 5, 3, 33, true, false},  {DT_U8, 9, 64, 1, false, false}};
+enum { SCANS = sizeof scans / sizeof *scans };
+
+static void scan_sample(Sample *s, int i)
+{
+    *s = (Sample){.seed = (uint64_t)i, .dt = scans[i].dt, .op = OP_cumsum};
+    graph_init(&s->g, &s->arena, &s->diag);
+    Type t = type_make(s->dt, 3, (int64_t[]){scans[i].outer, scans[i].extent, scans[i].inner});
+    if (dtype_is_float(s->dt))
+        sample_reals(s, t, -1, 1);
+    else
+        sample_ints(s, t, 0, s->dt == DT_BOOL ? 1 : 9);
+    sample_build(s, &(CumsumAttrs){1, scans[i].exclusive, scans[i].reverse});
+}
+
 /* ---- attention in which blocks of queries, or of keys, have nothing to look at ------------------ */
 
 static const struct {
@@ -187,11 +214,9 @@ static void attention_sample(Sample *s, int i)
 static const struct {
     int n;
     void (*make)(Sample *s, int i);
-} kinds[] = {{SUMS, sum_sample},
-             {POOLS, pool_sample},
-             {2 * IMAGES, image_sample},
-             {FORMS * ELEMENTS, elements_sample},
-             {2 * ATTENTIONS, attention_sample}};
+} kinds[] = {{SUMS, sum_sample},         {POOLS, pool_sample},
+             {2 * IMAGES, image_sample}, {FORMS * ELEMENTS, elements_sample},
+             {SCANS, scan_sample},       {2 * ATTENTIONS, attention_sample}};
 
 int cuda_samples(void)
 {
