@@ -81,9 +81,9 @@ typedef struct {
 CudaLaunch kernel_cuda_launch(const Kernel *k);
 /* Is it a product, convolution or attention without a tiled text, whose items are computed one by one? */
 bool kernel_cuda_is_scalar(const Kernel *k);
-/* The threads of a body that is computed item by item, or has a text of its own (a scatter's); 0: any other
- * kernel, whose text starts as many as pay. */
-int64_t kernel_cuda_threads(const Kernel *k);
+/* Sets the threads and operations (Kernel.threads, Kernel.flops) of a body that is computed item by item, or
+ * has a text of its own; any other kernel's text starts as many threads as pay. */
+void kernel_cuda_work(Kernel *k);
 bool kernel_cuda_is_point(const Kernel *k); /* pointwise, nothing transposed: it may have several calls */
 /* Writes the kernel's keys to `key` unless it is NULL; returns their number, at most CUDA_KEYS. */
 int kernel_cuda_keys(const Kernel *k, int64_t *key);
@@ -126,6 +126,6 @@ typedef const char *const Prelude[];
 extern Prelude prelude_philox, prelude_math, prelude_c, prelude_cuda, prelude_gather, prelude_tensor,
     prelude_host, prelude_main, prelude_attention, prelude_attention_product, prelude_tiles,
     prelude_attention_tile, prelude_attention_forward, prelude_attention_backward, prelude_conv,
-    prelude_conv_tiles, prelude_conv_direct, prelude_pool, prelude_scan, prelude_wgmma;
+    prelude_conv_tiles, prelude_conv_direct, prelude_pool, prelude_scan, prelude_topk, prelude_wgmma;
 
 #endif

@@ -11,6 +11,7 @@
  *   cuda_gather.c   rows by index, and sums of rows by index
  *   cuda_pool.c     pools, and copies into zeros
  *   cuda_scan.c     cumulative sums
+ *   cuda_topk.c     the first elements of rows
  *   cuda_sample.c   images read between their pixels
  *   here            other bodies: a grid-stride loop over the items
  *
@@ -31,16 +32,18 @@ typedef struct {
     void (*prelude)(Printer *pr, const Kernel *k); /* NULL: none */
     void (*print)(Printer *pr, const Kernel *k);
     int (*results)(const Kernel *k); /* how many of the last operands it writes; NULL: one */
+    double (*flops)(const Kernel *k); /* operations; NULL: those of the description */
 } OwnText;
 static const OwnText own_texts[] = {
-    {cuda_is_gather, gather_launch, NULL, gather_kernel, NULL},
-    {cuda_is_gather_sum, gather_sum_launch, NULL, gather_sum_kernel, NULL},
-    {cuda_is_pool, pool_launch, pool_prelude, pool_kernel, pool_results},
-    {cuda_is_pad, pad_launch, NULL, pad_kernel, NULL},
-    {cuda_is_scan, scan_launch, scan_prelude, scan_kernel, NULL},
-    {cuda_is_sample, sample_launch, sample_prelude, sample_kernel, NULL},
-    {cuda_is_elements, elements_launch, elements_prelude, elements_kernel, NULL},
-    {cuda_is_scatter_sum, scatter_sum_launch, NULL, scatter_sum_kernel, NULL},
+    {cuda_is_gather, gather_launch, NULL, gather_kernel, NULL, NULL},
+    {cuda_is_gather_sum, gather_sum_launch, NULL, gather_sum_kernel, NULL, NULL},
+    {cuda_is_pool, pool_launch, pool_prelude, pool_kernel, pool_results, NULL},
+    {cuda_is_pad, pad_launch, NULL, pad_kernel, NULL, NULL},
+    {cuda_is_scan, scan_launch, scan_prelude, scan_kernel, NULL, NULL},
+    {cuda_is_topk, topk_launch, topk_prelude, topk_kernel, NULL, topk_flops},
+    {cuda_is_sample, sample_launch, sample_prelude, sample_kernel, NULL, NULL},
+    {cuda_is_elements, elements_launch, elements_prelude, elements_kernel, NULL, NULL},
+    {cuda_is_scatter_sum, scatter_sum_launch, NULL, scatter_sum_kernel, NULL, NULL},
 };
 
 static const OwnText *own_text(const Kernel *k)
@@ -138,18 +141,21 @@ bool kernel_cuda_is_scalar(const Kernel *k)
     return matrix && k->body && !cuda_conv_has(k) && !cuda_attention_has(k);
 }
 
-int64_t kernel_cuda_threads(const Kernel *k)
+void kernel_cuda_work(Kernel *k)
 {
-    int64_t most = 0;
+    const OwnText *own = own_text(k);
+    k->threads = 0;
     if (!k->body || k->native != NATIVE_NONE || k->lib != LIB_NONE)
-        return 0;
+        return;
     const CudaLaunch l = body_launch(k);
     for (int i = 0; i < l.n; i++) {
         int64_t n = (int64_t)l.phase[i].grid * l.phase[i].block;
-        most = n > most ? n : most;
+        k->threads = n > k->threads ? n : k->threads;
     }
-    const int64_t items = cuda_by_columns(k).items;
-    return own_text(k) || most < items ? most : items;
+    const Kernel by = cuda_by_columns(k);
+    if (!own && by.items < k->threads)
+        k->threads = by.items;
+    k->flops = !own ? by.flops : own->flops ? own->flops(k) : k->flops;
 }
 
 /* Appends a key to key[0..n) unless key is NULL; returns the new number. */

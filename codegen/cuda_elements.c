@@ -8,16 +8,20 @@
 
 Kernel cuda_by_columns(const Kernel *k)
 {
-    /* Where a body's parameters have the number of columns, of chunks of them, and a chunk's columns. */
+    /* Where a body's parameters have the number of columns, of chunks of them, and a chunk's columns, and of
+     * indices that each item looks at (0: nowhere). */
     static const struct {
         const char *name;
-        int columns, chunks, width;
-    } body[] = {{"gather_bwd", 0, 3, 6}, {"gather_nd", 0, 3, 6},         {"resample", 0, 4, 7},
-                {"scatter_nd", 0, 3, 9}, {"scatter_elements", 5, 7, 12}, {"gather_elements_bwd", 5, 7, 12}};
+        int columns, chunks, width, seen;
+    } body[] = {{"gather_bwd", 0, 3, 6, 2},        {"gather_nd", 0, 3, 6, 0},
+                {"resample", 0, 4, 7, 0},          {"scatter_nd", 0, 3, 9, 2},
+                {"scatter_elements", 5, 7, 12, 0}, {"gather_elements_bwd", 5, 7, 12, 0}};
     Kernel by = *k;
     for (size_t i = 0; i < sizeof body / sizeof *body; i++)
         if (cuda_is_body(k, body[i].name) && k->items > 0) {
             by.items = k->items / k->p[body[i].chunks] * k->p[body[i].columns];
+            if (body[i].seen)
+                by.flops += 2 * (double)k->p[body[i].seen] * (double)(by.items - k->items);
             by.p[body[i].chunks] = k->p[body[i].columns];
             by.p[body[i].width] = 1;
         }

@@ -172,6 +172,14 @@ CudaLaunch scan_launch(const Kernel *k);
 void scan_prelude(Printer *pr, const Kernel *k);
 void scan_kernel(Printer *pr, const Kernel *k);
 
+/* ---- cuda_topk.c: the first elements of rows in order ---------------------------------------------- */
+
+bool cuda_is_topk(const Kernel *k);
+CudaLaunch topk_launch(const Kernel *k);
+double topk_flops(const Kernel *k);
+void topk_prelude(Printer *pr, const Kernel *k);
+void topk_kernel(Printer *pr, const Kernel *k);
+
 /* ---- cuda_sample.c: grid_sample and its gradient -------------------------------------------------- */
 
 bool cuda_is_sample(const Kernel *k);

@@ -113,7 +113,10 @@ static void image_sample(Sample *s, int i)
 static const struct {
     int rows, extent, added, most;
     bool shared;
-} elements[] = {{3, 100, 77, 30, true}, {2, 33, 200, 95, false}, {5, 1, 40, 0, true}, {9, 2000, 31, 0, false},
+} elements[] = {{3, 100, 77, 30, true},
+                {2, 33, 200, 95, false},
+                {5, 1, 40, 0, true},
+                {9, 2000, 31, 0, false},
                 {3, 2100, 50, 10, false}};
 enum { ELEMENTS = sizeof elements / sizeof *elements };
 
@@ -174,6 +177,32 @@ static void scan_sample(Sample *s, int i)
     sample_build(s, &(CumsumAttrs){1, scans[i].exclusive, scans[i].reverse});
 }
 
+/* ---- the first elements of rows ------------------------------------------------------------------- */
+
+/* In rows of one warp and of several, of few values, so that many are equal, and with NaN. */
+static const struct {
+    DType dt;
+    int64_t outer, extent, inner, k;
+    bool smallest;
+} firsts[] = {{DT_F32, 3, 9000, 1, 9, false}, {DT_BF16, 2, 600, 3, 100, true},
+              {DT_F32, 70, 64, 1, 8, true},   {DT_I64, 2, 1000, 1, 5, false},
+              {DT_F16, 9, 3, 5, 3, false},    {DT_F64, 5, 130, 1, 130, false}};
+enum { FIRSTS = sizeof firsts / sizeof *firsts };
+
+static void first_sample(Sample *s, int i)
+{
+    *s = (Sample){.seed = (uint64_t)i, .dt = firsts[i].dt, .op = OP_topk};
+    graph_init(&s->g, &s->arena, &s->diag);
+    Type t = type_make(s->dt, 3, (int64_t[]){firsts[i].outer, firsts[i].extent, firsts[i].inner});
+    if (dtype_is_float(s->dt))
+        sample_reals(s, t, -1, 1);
+    else
+        sample_ints(s, t, -40, 40);
+    for (int64_t j = 3; j < type_count(&t) && dtype_is_float(s->dt); j += 31)
+        tensor_set_f(&s->data[0], j, j % 5 ? 0.75 : NAN);
+    sample_build(s, &(TopkAttrs){1, firsts[i].k, !firsts[i].smallest});
+}
+
 /* ---- attention in which blocks of queries, or of keys, have nothing to look at ------------------ */
 
 static const struct {
@@ -216,7 +245,8 @@ static const struct {
     void (*make)(Sample *s, int i);
 } kinds[] = {{SUMS, sum_sample},         {POOLS, pool_sample},
              {2 * IMAGES, image_sample}, {FORMS * ELEMENTS, elements_sample},
-             {SCANS, scan_sample},       {2 * ATTENTIONS, attention_sample}};
+             {SCANS, scan_sample},       {FIRSTS, first_sample},
+             {2 * ATTENTIONS, attention_sample}};
 
 int cuda_samples(void)
 {

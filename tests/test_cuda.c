@@ -644,8 +644,8 @@ START_TEST(missing_barriers_are_seen)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         for (int trial = 0; trial < 4; trial++)
             add_operator(&b, of[i], trial);
-    for (int i = 0; i < 3; i++)
-        add_samples(&b, (Op[]){OP_gather_bwd, OP_scatter_elements, OP_cumsum}[i], 2 - !i);
+    for (int i = 0; i < 4; i++)
+        add_samples(&b, (Op[]){OP_gather_bwd, OP_scatter_elements, OP_cumsum, OP_topk}[i], 1 + (i == 2));
     add_norm(&b, 3, 4000, 2, false);
     add_norm(&b, 700, 40, 1, false);
     add_norm(&b, 2, 130000, 2, false);

@@ -191,7 +191,7 @@ bool profile_answer(CudaProfile *p, StepCost *out, Diag *d)
 }
 
 /* Copies commands, with the text of attention set: with wgmma if the GPU has it, with small tiles if others
- * do not fit into shared memory; and with the threads of scalar bodies. */
+ * do not fit into shared memory; and with the work of scalar bodies. */
 static Command *with_texts(const CudaProfile *p, const Command *c, uint32_t n, Arena *a)
 {
     const DeviceInfo *d = p->opt.device;
@@ -206,7 +206,8 @@ static Command *with_texts(const CudaProfile *p, const Command *c, uint32_t n, A
             continue;
         k->wgmma = can && kernel_cuda_has_wgmma(k);
         k->small_tiles = kernel_cuda_wants_small_tiles(k, shared);
-        k->threads = d ? kernel_cuda_threads(k) : 0;
+        if (d)
+            kernel_cuda_work(k);
     }
     return out;
 }
