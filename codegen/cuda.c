@@ -43,7 +43,7 @@ static const OwnText own_texts[] = {
     {cuda_is_topk, topk_launch, topk_prelude, topk_kernel, NULL, topk_flops},
     {cuda_is_sample, sample_launch, sample_prelude, sample_kernel, NULL, NULL},
     {cuda_is_elements, elements_launch, elements_prelude, elements_kernel, NULL, NULL},
-    {cuda_is_scatter_sum, scatter_sum_launch, NULL, scatter_sum_kernel, NULL, NULL},
+    {cuda_is_scatter, scatter_launch, NULL, scatter_kernel, NULL, scatter_flops},
 };
 
 static const OwnText *own_text(const Kernel *k)
@@ -455,7 +455,7 @@ void codegen_shared_cuda(FILE *f, const Kernel *const *k, int n)
 {
     bool gather = false, tensor = false, wgmma = false;
     for (int i = 0; i < n; i++) {
-        gather |= cuda_is_gather_sum(k[i]) || cuda_is_scatter_sum(k[i]);
+        gather |= cuda_is_gather_sum(k[i]) || cuda_is_scatter(k[i]);
         tensor |= uses_tensor(k[i]);
         wgmma |= k[i]->wgmma;
     }

@@ -1,7 +1,7 @@
-/* cuda_elements.c -- gather_elements, its gradient and sums by scatter_elements as CUDA C: the text of
- * ir/ops/gather.c with a few elements for each thread, so that a warp's are neighbours; and of sums along the
- * last dimension a warp for each row, which is in shared memory meanwhile (prelude/gather.h adds to it).
- * Other bodies whose items have a chunk of columns get an item for each column. */
+/* cuda_elements.c -- gather_elements, its gradient and scatter_elements as CUDA C: the text of
+ * ir/ops/gather.c with a few elements for each thread, so that a warp's are neighbours; and of what is
+ * written along an axis a warp for each range of a line, which is in shared memory meanwhile
+ * (prelude/gather.h). Other bodies whose items have a chunk of columns get an item for each column. */
 #include "cuda_int.h"
 
 /* ---- columns ------------------------------------------------------------------------------------ */
@@ -57,38 +57,70 @@ void elements_prelude(Printer *pr, const Kernel *k)
 
 void elements_kernel(Printer *pr, const Kernel *k) { item_kernel(pr, k, by_elements(k).items, THREADS); }
 
-/* ---- sums by index ------------------------------------------------------------------------------ */
+/* ---- writing by index --------------------------------------------------------------------------- */
 
-/* Which operand is what is added to (-1: zeros), the indices, the updates and the result. */
+/* Which operand is what is written to (-1: zeros), the indices, the updates and the result. */
 typedef struct {
-    int x, index, updates, sums;
-} SumOperands;
+    int x, index, updates, result;
+} ScatterOperands;
 
-static SumOperands sum_operands(const Kernel *k)
+static ScatterOperands scatter_operands(const Kernel *k)
 {
-    return cuda_is_body(k, "scatter_elements") ? (SumOperands){0, 1, 2, 3} : (SumOperands){-1, 1, 0, 2};
+    return cuda_is_body(k, "scatter_elements") ? (ScatterOperands){0, 1, 2, 3}
+                                               : (ScatterOperands){-1, 1, 0, 2};
 }
 
-/* Parameters as in scatter.c: rows have p[1] elements, and p[2] elements are added to each. */
-bool cuda_is_scatter_sum(const Kernel *k)
+/* How a warp has a range of a line's elements in shared memory; parameters as in scatter.c. */
+typedef struct {
+    int64_t lines, own, ranges; /* own: elements of a range */
+} Ranges;
+
+static Ranges ranges_of(const Kernel *k)
 {
-    bool sums = cuda_is_body(k, "gather_elements_bwd") ||
-                (cuda_is_body(k, "scatter_elements") && k->p[9] == SCATTER_ADD && k->operand[0] == DT_F32);
-    return sums && k->items > 0 && k->p[3] == 1 && k->p[4] == 1 &&
-           dtype_sum(k->operand[sum_operands(k).sums]) == DT_F32 && k->p[1] > 0 &&
-           k->p[1] * WARPS * dtype_size[DT_F32] <= MOST_BYTES;
+    enum { MOST_OWN = MOST_BYTES / WARPS / 4, LEAST_OWN = 64, WANTED = 2 * BLOCKS * WARPS };
+    Ranges r = {.lines = cuda_by_columns(k).items};
+    const int64_t wanted = ceil_div(k->p[1], r.lines < WANTED ? WANTED / r.lines : 1);
+    r.own = wanted < LEAST_OWN ? LEAST_OWN : wanted > MOST_OWN ? MOST_OWN : wanted;
+    r.own = k->p[1] < r.own ? k->p[1] : r.own;
+    r.ranges = ceil_div(k->p[1], r.own);
+    return r;
 }
 
-CudaLaunch scatter_sum_launch(const Kernel *k)
+/* Sums of 16-bit elements are in f32 if that is their result's type; scatter_elements rounds each to 16 bits.
+ * Many lines side by side have a thread each, whose elements lie beside its neighbour's. */
+bool cuda_is_scatter(const Kernel *k)
 {
-    return one_phase(blocks_for(k->items, WARPS), WARPS * WARP);
+    enum { MANY_LINES = 32768 };
+    const bool scatters = cuda_is_body(k, "scatter_elements");
+    if ((!scatters && !cuda_is_body(k, "gather_elements_bwd")) || k->items == 0 || k->p[1] == 0)
+        return false;
+    const bool sums = k->p[9] == SCATTER_ADD || k->p[9] == SCATTER_MUL;
+    const DType type = k->operand[scatter_operands(k).result];
+    const Ranges r = ranges_of(k);
+    return (type == DT_F32 || (dtype_is_half(type) && !(scatters && sums))) &&
+           r.lines < INT32_MAX / r.ranges && k->p[2] < INT32_MAX / 2 &&
+           (k->p[5] == 1 || r.lines < MANY_LINES);
 }
 
-/* Prints where a row begins in the result (base) and in what is added to it (from), if anything is (any). */
-static void print_row(Printer *pr, const Kernel *k)
+CudaLaunch scatter_launch(const Kernel *k)
 {
-    LINE("int64_t rest = row, base = 0, from = 0;");
-    LINE("bool any = true;");
+    const Ranges r = ranges_of(k);
+    return one_phase(blocks_for(r.lines * r.ranges, WARPS), WARPS * WARP);
+}
+
+/* Each range looks at all indices of its line. */
+double scatter_flops(const Kernel *k)
+{
+    const Ranges r = ranges_of(k);
+    return 2.0 * (double)r.lines * (double)k->p[1] +
+           5.0 * (double)r.lines * (double)r.ranges * (double)k->p[2];
+}
+
+/* Prints where a line begins in the result (base) and in the updates (from), if any are written (any). */
+static void print_line(Printer *pr, const Kernel *k)
+{
+    LINE("int64_t rest = line / %" PRId64 ", base = line %% %" PRId64 ", from = base;", k->p[5], k->p[5]);
+    LINE("bool any = base < %" PRId64 ";", k->p[6]);
     for (int64_t d = k->p[0]; d-- > 0;) {
         LINE("base += rest %% %" PRId64 " * %" PRId64 ";", k->p[16 + d], k->p[32 + d]);
         LINE("from += rest %% %" PRId64 " * %" PRId64 ";", k->p[16 + d], k->p[40 + d]);
@@ -97,32 +129,50 @@ static void print_row(Printer *pr, const Kernel *k)
     }
 }
 
-void scatter_sum_kernel(Printer *pr, const Kernel *k)
+void scatter_kernel(Printer *pr, const Kernel *k)
 {
+    static const char *const name[] = {"set", "add", "mul", "max", "min"};
+    enum { FLIGHT = 4 };
     const int64_t extent = k->p[1], added = k->p[2];
-    const SumOperands of = sum_operands(k);
-    LINE("__shared__ float sums[%d][%" PRId64 "];", WARPS, extent);
+    const ScatterOperands of = scatter_operands(k);
+    const Ranges r = ranges_of(k);
+    LINE("__shared__ float part[%d][%" PRId64 "];", WARPS, r.own);
     LINE("const int lane = (int)threadIdx.x %% 32;");
-    LINE("const int64_t row = (int64_t)blockIdx.x * %d + threadIdx.x / 32;", WARPS);
-    LINE("float *const sum = sums[threadIdx.x / 32];");
-    LINE("if (row >= %" PRId64 ")", k->items);
+    LINE("const int64_t warp = (int64_t)blockIdx.x * %d + threadIdx.x / 32;", WARPS);
+    LINE("const int64_t line = warp %% %" PRId64 ", first = warp / %" PRId64 " * %" PRId64 ";", r.lines,
+         r.lines, r.own);
+    LINE("const int64_t left = %" PRId64 " - first, n = left < %" PRId64 " ? left : %" PRId64 ";", extent,
+         r.own, r.own);
+    LINE("float *const own = part[threadIdx.x / 32];");
+    LINE("if (left <= 0)");
     LINE("    return;");
-    print_row(pr, k);
-    LINE("for (int c = lane; c < %" PRId64 "; c += 32)", extent);
+    print_line(pr, k);
+    LINE("base += first * %" PRId64 ";", k->p[3]);
+    LINE("for (int c = lane; c < n; c += 32)");
     if (of.x >= 0)
-        LINE("    sum[c] = p%d[base + c];", of.x);
+        LINE("    own[c] = LD_%s(p%d, base + c * %" PRId64 ");", dtype_name[k->operand[of.x]], of.x, k->p[3]);
     else
-        LINE("    sum[c] = 0;");
+        LINE("    own[c] = 0;");
     LINE("__syncwarp();");
-    OPEN("for (int c = lane; any && c - lane < %" PRId64 "; c += 32)", added);
-    LINE("int64_t to = c < %" PRId64 " ? LD_%s(p%d, from %% %" PRId64 " + c) : -%" PRId64 " - 1;", added,
-         dtype_name[k->operand[of.index]], of.index, k->p[10], extent);
-    LINE("to += to < 0 ? %" PRId64 " : 0;", extent);
-    LINE("const bool adds = to >= 0 && to < %" PRId64 ";", extent);
-    LINE("scatter_lanes(sum, adds ? (int)to : -1, adds ? LD_%s(p%d, from + c) : 0.f);",
-         dtype_name[k->operand[of.updates]], of.updates);
+    OPEN("for (int c = lane; any && c - lane < %" PRId64 "; c += 32 * %d)", added, FLIGHT);
+    LINE("int to[%d];", FLIGHT);
+    LINE("float v[%d];", FLIGHT);
+    OPEN("UNROLL for (int f = 0; f < %d; f++)", FLIGHT);
+    LINE("const int64_t at = (c + 32 * f) * INT64_C(%" PRId64 ");", k->p[4]);
+    LINE("int64_t row = c + 32 * f < %" PRId64 " ? LD_%s(p%d, from %% %" PRId64 " + at) : -%" PRId64 " - 1;",
+         added, dtype_name[k->operand[of.index]], of.index, k->p[10], extent);
+    LINE("row += (row < 0 ? %" PRId64 " : 0) - first;", extent);
+    LINE("to[f] = row >= 0 && row < n ? (int)row : -1;");
+    LINE("v[f] = to[f] >= 0 ? LD_%s(p%d, from + at) : 0.f;", dtype_name[k->operand[of.updates]], of.updates);
+    CLOSE();
+    OPEN("UNROLL for (int f = 0; f < %d; f++)", FLIGHT);
+    LINE("if (__ballot_sync(0xffffffffu, to[f] >= 0) == 0)");
+    LINE("    continue;");
+    LINE("scatter_%s(own, to[f], v[f]);", name[k->p[9]]);
     LINE("__syncwarp();");
     CLOSE();
-    LINE("for (int c = lane; c < %" PRId64 "; c += 32)", extent);
-    LINE("    ST_%s(p%d, base + c, sum[c]);", dtype_name[k->operand[of.sums]], of.sums);
+    CLOSE();
+    LINE("for (int c = lane; c < n; c += 32)");
+    LINE("    ST_%s(p%d, base + c * %" PRId64 ", own[c]);", dtype_name[k->operand[of.result]], of.result,
+         k->p[3]);
 }

@@ -187,7 +187,7 @@ CudaLaunch sample_launch(const Kernel *k);
 void sample_prelude(Printer *pr, const Kernel *k);
 void sample_kernel(Printer *pr, const Kernel *k);
 
-/* ---- cuda_elements.c: gather_elements and sums by scatter_elements -------------------------------- */
+/* ---- cuda_elements.c: gather_elements and scatter_elements ---------------------------------------- */
 
 /* The same kernel with a column as an item where it has a chunk of neighbouring ones, so that the neighbours
  * are a warp's; other kernels as they are. */
@@ -197,7 +197,8 @@ bool cuda_is_elements(const Kernel *k);
 CudaLaunch elements_launch(const Kernel *k);
 void elements_prelude(Printer *pr, const Kernel *k);
 void elements_kernel(Printer *pr, const Kernel *k);
-bool cuda_is_scatter_sum(const Kernel *k); /* its text calls functions of prelude/gather.h */
-CudaLaunch scatter_sum_launch(const Kernel *k);
-void scatter_sum_kernel(Printer *pr, const Kernel *k);
+bool cuda_is_scatter(const Kernel *k); /* its text calls functions of prelude/gather.h */
+CudaLaunch scatter_launch(const Kernel *k);
+double scatter_flops(const Kernel *k);
+void scatter_kernel(Printer *pr, const Kernel *k);
 #endif

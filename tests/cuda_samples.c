@@ -203,6 +203,33 @@ static void first_sample(Sample *s, int i)
     sample_build(s, &(TopkAttrs){1, firsts[i].k, !firsts[i].smallest});
 }
 
+/* ---- writing along an axis ------------------------------------------------------------------------ */
+
+/* x[2, extent, inner] in ranges of lines that lie side by side or not; updates are of inner or less. */
+static const struct {
+    DType dt;
+    int64_t extent, inner, added, across;
+    int how;
+} writes[] = {{DT_F32, 5000, 1, 300, 1, SCATTER_ADD},  {DT_F32, 90, 13, 700, 13, SCATTER_SET},
+              {DT_F32, 2500, 3, 40, 2, SCATTER_MUL},   {DT_BF16, 70, 5, 33, 5, SCATTER_MAX},
+              {DT_F32, 1, 7, 129, 7, SCATTER_MIN},     {DT_F16, 300, 1, 500, 1, SCATTER_SET},
+              {DT_F32, 129, 40, 1000, 40, SCATTER_ADD}};
+enum { WRITES = sizeof writes / sizeof *writes };
+
+static void write_sample(Sample *s, int i)
+{
+    const int n = (int)writes[i].extent;
+    *s = (Sample){.seed = (uint64_t)i, .dt = writes[i].dt, .op = OP_scatter_elements};
+    graph_init(&s->g, &s->arena, &s->diag);
+    Type x = type_make(s->dt, 3, (int64_t[]){2, n, writes[i].inner}), u = x;
+    u.dim[1] = writes[i].added;
+    u.dim[2] = writes[i].across;
+    sample_reals(s, x, -1, 1);
+    sample_ints(s, type_with(u, i % 2 ? DT_I32 : DT_I64), -n - 1, n);
+    sample_reals(s, u, -1, 1);
+    sample_build(s, &(ScatterAttrs){.axis = 1, .reduction = writes[i].how});
+}
+
 /* ---- attention in which blocks of queries, or of keys, have nothing to look at ------------------ */
 
 static const struct {
@@ -246,7 +273,7 @@ static const struct {
 } kinds[] = {{SUMS, sum_sample},         {POOLS, pool_sample},
              {2 * IMAGES, image_sample}, {FORMS * ELEMENTS, elements_sample},
              {SCANS, scan_sample},       {FIRSTS, first_sample},
-             {2 * ATTENTIONS, attention_sample}};
+             {WRITES, write_sample},     {2 * ATTENTIONS, attention_sample}};
 
 int cuda_samples(void)
 {

@@ -249,18 +249,20 @@ START_TEST(columns_are_read_again)
 }
 END_TEST
 
-/* Sums of few columns take the time of few threads; cumulative sums and searches for the largest elements have
- * many, along few rows, too. */
+/* What is written to few columns of integers takes the time of few threads; cumulative sums, searches for the
+ * largest elements and sums by index have many, along few rows, too. */
 START_TEST(few_threads_are_slow)
 {
     static const char graph[] =
-        "graph {\n  input %x: f32[1000000]\n  input %r: f32[64,50000]\n  input %u: f32[100000,2]\n"
-        "  input %i: i64[100000,2]\n  input %t: f32[1000,2]\n  input %c: f32[64,1024,768]\n"
+        "graph {\n  input %x: f32[1000000]\n  input %r: f32[64,50000]\n  input %u: i64[100000,2]\n"
+        "  input %i: i64[100000,2]\n  input %t: i64[1000,2]\n  input %c: f32[64,1024,768]\n"
+        "  input %v: f32[64,8]\n"
         "  %a: f32[1000000] = cumsum %x {axis=0}\n"
         "  %b: i64[64,8] = topk %r {axis=1, k=8, largest=1}\n"
-        "  %s: f32[1000,2] = scatter_elements %t, %i, %u {axis=0, reduction=1}\n"
+        "  %s: i64[1000,2] = scatter_elements %t, %i, %u {axis=0, reduction=1}\n"
         "  %d: f32[64,1024,768] = cumsum %c {axis=1}\n"
-        "  output %a\n  output %b\n  output %s\n  output %d\n}\n";
+        "  %e: f32[64,50000] = scatter_elements %r, %b, %v {axis=1, reduction=1}\n"
+        "  output %a\n  output %b\n  output %s\n  output %d\n  output %e\n}\n";
     enum { EACH = 100000 }; /* elements of a thread */
     Toy t = {0};
     ck_assert_msg(device_find(&t.device, "h200", &t.arena, &t.diag), "%s", t.diag.msg);
@@ -273,6 +275,7 @@ START_TEST(few_threads_are_slow)
     ck_assert_double_lt((double)s[2].cost_ns, 40 * EACH);
     ck_assert_double_lt((double)s[0].cost_ns, 20000);
     ck_assert_double_lt((double)s[1].cost_ns, 40000);
+    ck_assert_double_lt((double)s[4].cost_ns, 20000);
     double moved = 2 * 4.0 * 64 * 1024 * 768 / (t.device.memory_bandwidth * t.device.memory_efficiency);
     ck_assert_double_eq_tol((double)s[3].cost_ns, moved + t.device.launch_ns, 1);
     planner->profile_close(t.opt.cost_user);
