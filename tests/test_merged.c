@@ -582,6 +582,29 @@ START_TEST(identities_of_merged_weights)
 }
 END_TEST
 
+/* clone() in the program is an Identity, too, but no weight of its own. */
+START_TEST(clones_are_no_weights)
+{
+    Arena a = {0};
+    Builder b;
+    for (int uniform = 0; uniform < 2; uniform++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "88", true);
+        add_value(&b, &a, "y", FLOAT, "88", false);
+        add_tensor(&b, "weight", 1, (int64_t[]){8}, uniform ? ones : odd);
+        node(&b, &a, "Identity", "weight", "clone",
+             "%clone = call_function[target=torch.ops.aten.clone.default](args = (%p_weight,))", NULL);
+        add_node(&b, &a, "Mul", "x weight", "h");
+        add_node(&b, &a, "Mul", "h clone", "y");
+        Imported r = import_file(save(&b, &a, "clone.onnx"));
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert_int_eq(params_with(&r, true), 1);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_merged(void)
 {
     Suite *s = suite_create("merged");
@@ -603,6 +626,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, parameter_that_nothing_reads);
     tcase_add_test(t, identities_of_merged_weights);
+    tcase_add_test(t, clones_are_no_weights);
     suite_add_tcase(s, t);
     return s;
 }

@@ -11,7 +11,7 @@ static bool import_identity(OnnxNode *n)
     }
     n->out[0] = n->in[0];
     const Value *v = &n->g->vals[n->in[0].i];
-    if (v->kind != VAL_PARAM)
+    if (v->kind != VAL_PARAM || (n->record && n->record->called)) /* clone() in the program is no weight */
         return n->out[0].i;
     if (!n->x->opt->untie || n->x->depth > 1) { /* exporters put theirs in the main graph */
         Tensor t = graph_tensor(n->g, n->in[0]);

@@ -177,7 +177,7 @@ static void find_reads(Finder *f)
             const Record *r = &f->record[i];
             Read read = {.of = t, .node = i, .slot = (int)k, .weak = r->nparam == 0};
             read.name = read.param = parameter_read(f, t, r);
-            read.identity = !r->detach && made_by_identity(f, gp->node[i], t);
+            read.identity = !r->called && made_by_identity(f, gp->node[i], t);
             if (read.identity)
                 read.name = read.param = gp->node[i]->output[0];
             else if (!read.weak && read.name != t->name && !declared(f->signature, t->name))

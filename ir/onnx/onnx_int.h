@@ -247,6 +247,7 @@ const Declared *declared_symbol(const Signature *s, const char *symbol);
 typedef struct Record {
     const Declared *param[8]; /* parameters that the call it comes from reads, the first 8 */
     int nparam;
+    bool called;       /* the record names the call of the program that the node computes */
     bool linear;       /* the call is torch.nn.functional.linear */
     bool detach;       /* the call is Tensor.detach */
     bool detached;     /* an operand of the call is a result of Tensor.detach */

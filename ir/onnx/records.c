@@ -71,6 +71,7 @@ static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
             *(part.number == ENTRY_KEY ? &key : &value) = part;
     if (wire_is(&key, "pkg.torch.onnx.fx_node")) {
         add_symbols(m->signature, r, (const char *)value.data, value.size);
+        r->called = true;
         r->linear = has_text(&value, "[target=torch.ops.aten.linear.default]");
         r->detach = has_text(&value, "[target=torch.ops.aten.detach.default]");
         r->detached = has_text(&value, "(%detach") || has_text(&value, " %detach");
