@@ -197,77 +197,113 @@ Val rule_grouped_query(Rewrite *rw, const Node *n)
 
 /* ---- rotary embedding -------------------------------------------------------------------
  *
- *   y = x * c + r * s with r = [-x_high, x_low]
+ *   y = x * c + r * s with r = [-x_second, x_first]
  *
- * is [x_low * c_low - x_high * s_low, x_high * c_high + x_low * s_high]: no rotated copy of x. */
+ * is [x_first * c_first - x_second * s_first, x_second * c_second + x_first * s_second]: no rotated copy of
+ * x. First and second are the halves of the last dimension, or the even and the odd elements: those are
+ * halves, too, of x viewed with a last dimension of 2. */
 
-/* Is v the low or high half of x along its last dimension? */
-static bool is_half(const Rewrite *rw, Val v, Val x, bool high)
+static Val behind_reshapes(const Rewrite *rw, Val v)
 {
-    const Node *n = rewrite_def(rw, v, OP_slice);
-    const Type *t = val_type(rw->g, x), *h = val_type(rw->g, v);
-    int last = t->rank - 1;
-    if (!n || n->in[0].i != x.i || h->dim[last] * 2 != t->dim[last])
+    for (const Node *r; (r = rewrite_def(rw, v, OP_reshape));)
+        v = r->in[0];
+    return v;
+}
+
+/* Is v a part of x along its last dimension: a half or, if pairs, the elements at even or odd places? */
+static bool is_part(const Rewrite *rw, Val v, Val x, bool second, bool pairs)
+{
+    const Node *n = rewrite_def(rw, pairs ? behind_reshapes(rw, v) : v, OP_slice);
+    if (!n || (n->in[0].i != x.i && !(pairs && behind_reshapes(rw, n->in[0]).i == behind_reshapes(rw, x).i)))
         return false;
     const SliceAttrs *at = n->attr;
-    for (int d = 0; d <= last; d++)
-        if (at->step.v[d] != 1 || (d < last && h->dim[d] != t->dim[d]))
+    const Type *t = val_type(rw->g, n->in[0]);
+    int last = t->rank - 1;
+    for (int d = 0; d < last; d++)
+        if (at->step.v[d] != 1 || at->size.v[d] != t->dim[d])
             return false;
-    return at->start.v[last] == (high ? h->dim[last] : 0);
+    int64_t len = at->size.v[last], step = len == 1 && pairs ? 2 : at->step.v[last];
+    return len * 2 == t->dim[last] && step == (pairs ? 2 : 1) &&
+           at->start.v[last] == second * (pairs ? 1 : len);
 }
 
-static bool is_rotated(const Rewrite *rw, Val r, Val x)
+static bool is_rotated(const Rewrite *rw, Val r, Val x, bool pairs)
 {
-    const Node *c = rewrite_def(rw, r, OP_concat);
-    int last = val_type(rw->g, x)->rank - 1;
-    if (!c || c->nin != 2 || ((const AxisAttrs *)c->attr)->axis != last)
+    const Node *view = pairs ? rewrite_def(rw, r, OP_reshape) : NULL;
+    const Node *c = rewrite_def(rw, view ? view->in[0] : r, OP_concat);
+    if (!c || pairs != (view != NULL) || c->nin != 2)
         return false;
-    const Node *minus = rewrite_def(rw, c->in[0], OP_neg);
-    return minus && is_half(rw, minus->in[0], x, true) && is_half(rw, c->in[1], x, false);
+    const Type *t = val_type(rw->g, c->out[0]);
+    if (((const AxisAttrs *)c->attr)->axis != t->rank - 1 || (pairs && t->dim[t->rank - 1] != 2))
+        return false;
+    const Node *minus = rewrite_def(rw, pairs ? behind_reshapes(rw, c->in[0]) : c->in[0], OP_neg);
+    return minus && is_part(rw, minus->in[0], x, true, pairs) && is_part(rw, c->in[1], x, false, pairs);
 }
 
-/* Slices a half of x's last dimension.  A transpose that nothing else reads moves behind the slice. */
-static Val half(Rewrite *rw, Val x, bool high)
+/* v, or its view whose last dimensions are n / 2 and 2. */
+static Val in_pairs(Graph *g, Val v, bool pairs)
 {
-    Graph *g = rw->g;
-    const Node *t = rewrite_uses(rw, x) == 3 ? rewrite_def(rw, x, OP_transpose) : NULL;
-    int last = val_type(g, x)->rank - 1, perm[MAX_RANK];
-    int64_t len = val_type(g, x)->dim[last] / 2;
-    if (!t)
-        return build_slice(g, x, last, high ? len : 0, len);
-    const Ints *order = &((const TransposeAttrs *)t->attr)->perm;
-    for (int i = 0; i <= last; i++)
-        perm[i] = (int)order->v[i];
-    return build_transpose(g, build_slice(g, t->in[0], perm[last], high ? len : 0, len), perm);
+    Type t = *val_type(g, v);
+    if (!pairs || t.rank == 0)
+        return v;
+    int64_t n = t.dim[t.rank - 1];
+    t.dim[t.rank - 1] = n > 1 ? n / 2 : 1;
+    t.dim[t.rank++] = n > 1 ? 2 : 1;
+    return build_reshape(g, v, t.rank, t.dim);
 }
 
-/* The half of a table that is combined with a half of x. */
-static Val table(Graph *g, Val v, bool high)
+/* The halves of a table along its last dimension; one of extent 1 stays. */
+static void halves(Graph *g, Val v, bool pairs, Val half[2])
 {
+    v = in_pairs(g, v, pairs);
     const Type *t = val_type(g, v);
     int64_t len = t->rank ? t->dim[t->rank - 1] / 2 : 0;
-    return len ? build_slice(g, v, t->rank - 1, high ? len : 0, len) : v;
+    for (int i = 0; i < 2; i++)
+        half[i] = len ? build_slice(g, v, t->rank - 1, i * len, len) : v;
+}
+
+/* The halves of x.  A transpose that nothing else reads, and that keeps the last dimension, moves behind
+ * them. */
+static void halves_turned(Rewrite *rw, Val x, bool pairs, Val half[2])
+{
+    Graph *g = rw->g;
+    const Node *t = rewrite_uses(rw, x) <= 3 ? rewrite_def(rw, x, OP_transpose) : NULL;
+    int last = val_type(g, x)->rank - 1, perm[MAX_RANK];
+    if (!t || ((const TransposeAttrs *)t->attr)->perm.v[last] != last) {
+        halves(g, x, pairs, half);
+        return;
+    }
+    for (int i = 0; i <= last; i++)
+        perm[i] = (int)((const TransposeAttrs *)t->attr)->perm.v[i];
+    if (pairs)
+        perm[last + 1] = last + 1;
+    halves(g, t->in[0], pairs, half);
+    for (int i = 0; i < 2; i++)
+        half[i] = build_transpose(g, half[i], perm);
 }
 
 Val rule_rotary(Rewrite *rw, const Node *n)
 {
     Graph *g = rw->g;
-    for (int i = 0; n->op == OP_add && i < 8; i++) { /* all orders of the operands of the sum and products */
+    Type t = *val_type(g, n->out[0]);
+    bool in_twos = t.rank > 0 && t.rank < MAX_RANK && t.dim[t.rank - 1] > 0 && t.dim[t.rank - 1] % 2 == 0;
+    for (int i = 0; n->op == OP_add && i < (in_twos ? 16 : 8); i++) { /* all orders of operands */
+        bool pairs = i >> 3;
         const Node *straight = rewrite_def(rw, n->in[i & 1], OP_mul);
         const Node *turned = rewrite_def(rw, n->in[!(i & 1)], OP_mul);
         if (!straight || !turned)
             return none();
         Val x = straight->in[i >> 1 & 1], c = straight->in[!(i >> 1 & 1)];
         Val r = turned->in[i >> 2 & 1], s = turned->in[!(i >> 2 & 1)];
-        if (!type_same_shape(val_type(g, x), val_type(g, n->out[0])) || !is_rotated(rw, r, x) ||
-            !rewrite_once(rw, r))
+        if (!type_same_shape(val_type(g, x), &t) || !is_rotated(rw, r, x, pairs) || !rewrite_once(rw, r))
             continue;
-        Val low = half(rw, x, false), high = half(rw, x, true);
-        Val part[] = {build2(g, OP_sub, build2(g, OP_mul, low, table(g, c, false)),
-                             build2(g, OP_mul, high, table(g, s, false))),
-                      build2(g, OP_add, build2(g, OP_mul, high, table(g, c, true)),
-                             build2(g, OP_mul, low, table(g, s, true)))};
-        return build_concat(g, 2, part, val_type(g, x)->rank - 1);
+        Val xs[2], cs[2], ss[2];
+        halves_turned(rw, x, pairs, xs);
+        halves(g, c, pairs, cs);
+        halves(g, s, pairs, ss);
+        Val part[] = {build2(g, OP_sub, build2(g, OP_mul, xs[0], cs[0]), build2(g, OP_mul, xs[1], ss[0])),
+                      build2(g, OP_add, build2(g, OP_mul, xs[1], cs[1]), build2(g, OP_mul, xs[0], ss[1]))};
+        return build_reshape(g, build_concat(g, 2, part, t.rank - 1 + pairs), t.rank, t.dim);
     }
     return none();
 }
