@@ -148,6 +148,8 @@ static Rule *const rules[] = {
     rule_attention, rule_attention_layout,
     /* attention_packed.c */
     rule_attention_packed,
+    /* recognise_parts.c */
+    rule_parts_alike,
     /* recognise_inverse.c */
     rule_substitution, rule_unit_diagonal,
     /* recognise_loss.c */

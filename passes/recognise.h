@@ -43,6 +43,7 @@ Rule rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query, rule_r
 Rule rule_added_scores, rule_attention, rule_attention_layout, rule_attention_packed;
 Rule rule_substitution, rule_unit_diagonal;
 Rule rule_box_read, rule_box_written;
+Rule rule_parts_alike;
 Rule rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
     rule_log_sigmoid;
 #endif
