@@ -115,6 +115,8 @@ static bool counts(const Rewrite *rw, Val v, int64_t k, int depth, Counts *c)
 static bool box_runs(SliceAttrs *box, const Type *x, int d, int64_t first, int64_t step, int64_t n)
 {
     int64_t last = first + (n - 1) * step, behind = first < 0 && last < 0 ? x->dim[d] : 0; /* from the end */
+    if (step == 0)
+        return false; /* one place, again and again */
     box->start.v[d] = first + behind;
     box->step.v[d] = step;
     box->size.v[d] = n;
