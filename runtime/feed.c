@@ -516,21 +516,61 @@ void feed_close(Feed *f)
     arena_free(&arena);
 }
 
-/* Copies batch number `batch` (from 1) of the data to t.  Batches follow each other through the array, which
- * starts again at its end, also within a batch. */
+/* Elements of a row of an input's array. */
+static int64_t row_elements(const Input *in) { return type_count(&in->type) / (in->period ? in->period : 1); }
+
+/* The row of the array that is row i of batch number `batch` (from 1).  Batches follow each other through the
+ * array, which starts again at its end, also within a batch. */
+static int64_t data_row(const Feed *f, const Input *in, int64_t batch, int64_t i)
+{
+    int64_t first = (batch - 1) % in->period * in->rows, before = (batch - 1) / in->period * in->rows;
+    int64_t row = (first + i) % in->period, epoch = before + (first + i) / in->period;
+    if (f->order == FEED_SHUFFLED && is_cut(in))
+        return shuffled(f->seed, epoch, in->period, row);
+    if (f->order == FEED_ONCE && is_cut(in)) {
+        Part part = part_of(f, batch);
+        return part.first + i % part.count;
+    }
+    return row;
+}
+
 static void feed_rows(const Feed *f, const Input *in, Tensor *t, int64_t batch)
 {
-    int64_t each = type_count(&in->type) / (in->period ? in->period : 1);
-    int64_t first = (batch - 1) % in->period * in->rows, before = (batch - 1) / in->period * in->rows;
-    Part part = f->order == FEED_ONCE ? part_of(f, batch) : (Part){0};
-    for (int64_t i = 0; i < in->rows; i++) {
-        int64_t row = (first + i) % in->period, epoch = before + (first + i) / in->period;
-        if (f->order == FEED_SHUFFLED && is_cut(in))
-            row = shuffled(f->seed, epoch, in->period, row);
-        if (f->order == FEED_ONCE && is_cut(in))
-            row = part.first + i % part.count;
-        data_copy(f->data, in->entry, row * each, each, t, i * each);
+    int64_t each = row_elements(in);
+    for (int64_t i = 0; i < in->rows; i++)
+        data_copy(f->data, in->entry, data_row(f, in, batch, i) * each, each, t, i * each);
+}
+
+/* The first element of a row that is infinite in the type that the step has; -1: there is none. */
+static int64_t infinite_in(const Feed *f, const Input *in, int64_t row)
+{
+    int64_t each = row_elements(in), room;
+    Tensor one = {type_scalar(val_type(f->g, in->v)->dt), &room};
+    for (int64_t i = row * each; i < (row + 1) * each; i++) {
+        data_copy(f->data, in->entry, i, 1, &one, 0);
+        if (!isfinite(tensor_f(&one, 0)))
+            return i;
     }
+    return -1;
+}
+
+const char *feed_infinite(const Feed *f, int64_t step, int64_t of, char text[FEED_TEXT_MAX])
+{
+    for (int k = 0; k < f->n; k++) {
+        const Input *in = &f->input[k];
+        bool real = in->kind == FEED_ROWS && dtype_is_float(val_type(f->g, in->v)->dt);
+        for (int64_t i = 0; real && i < of * in->rows; i++) {
+            int64_t batch = (step - 1) * of + i / in->rows + 1;
+            int64_t at = infinite_in(f, in, data_row(f, in, batch, i % in->rows));
+            if (at >= 0) {
+                int64_t each = in->type.rank ? type_count(&in->type) / in->type.dim[0] : 1;
+                snprintf(text, FEED_TEXT_MAX, "%.150s[%" PRId64 "] of the data holds an infinite number; ",
+                         graph_model_name(f->g, in->v), at / each);
+                return text;
+            }
+        }
+    }
+    return "";
 }
 
 /* Index of the first of an input's random elements that a micro-batch has: inputs with as many rows as

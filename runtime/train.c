@@ -54,17 +54,6 @@ static void scale_to(double *v, const Plan *p, double total)
         v[i] *= total / sum;
 }
 
-/* Fails if the loss is not finite; the weights are then lost, as the step has updated them already. */
-static bool check_loss(double loss, int64_t step, Diag *d)
-{
-    return isfinite(loss) ||
-           fail_status(d, EXIT_DEVICE, "the loss of step %lld is %s: training stopped, nothing is "
-                       "written; %s", (long long)step, isnan(loss) ? "NaN" : "infinite",
-                       step > 1 ? "try a smaller --lr, or --clip-norm"
-                                : "look at the data (values too large, or all targets ignored) and "
-                                  "at the weights it starts from");
-}
-
 static bool read_scale(Executor *x, const TrainOptions *o, double *scale, Diag *d)
 {
     Val v = o->inputs.scale;
@@ -72,23 +61,6 @@ static bool read_scale(Executor *x, const TrainOptions *o, double *scale, Diag *
     TRY(!t.data || exec_read(x, v, d));
     *scale = t.data ? tensor_f(&t, 0) : 0;
     return true;
-}
-
-/* Finds out whether the step was skipped: a step whose gradients overflow in fp16 only lowers the loss scale.
- * Fails if the scale gets too small. */
-static bool watch_scale(Executor *x, const TrainOptions *o, int64_t step, TrainResult *r, bool *skipped,
-                        Diag *d)
-{
-    static const double LEAST = 0x1p-16;
-    double before = r->scale;
-    TRY(read_scale(x, o, &r->scale, d));
-    *skipped = r->scale < before;
-    r->skipped += *skipped;
-    if (*skipped && o->skipped)
-        o->skipped(o->user, step, r->scale);
-    return !*skipped || r->scale >= LEAST ||
-           fail_status(d, EXIT_DEVICE, "step %lld overflows in fp16 whatever the scale of the loss: training "
-                       "stopped, nothing is written; try --precision bf16", (long long)step);
 }
 
 typedef struct {
@@ -101,6 +73,49 @@ typedef struct {
     int64_t micro;           /* micro-batches of a step */
     int64_t begun, finished; /* numbers of micro-batches begun and finished */
 } Batches;
+
+/* What the data of a step holds that is infinite, or that of the one before, which may have led to weights
+ * that are not finite. */
+static const char *infinite_data(const Batches *b, int64_t step, char text[FEED_TEXT_MAX])
+{
+    const char *found = feed_infinite(b->feed, step, b->micro, text);
+    return *found || step == b->o->first + 1 ? found : feed_infinite(b->feed, step - 1, b->micro, text);
+}
+
+/* Fails if the loss is not finite; the weights are then lost, as the step has updated them already. */
+static bool check_loss(const Batches *b, double loss, int64_t step, Diag *d)
+{
+    char text[FEED_TEXT_MAX];
+    return isfinite(loss) ||
+           fail_status(d, EXIT_DEVICE,
+                       "the loss of step %lld is %s: training stopped, nothing is "
+                       "written; %s%s",
+                       (long long)step, isnan(loss) ? "NaN" : "infinite", infinite_data(b, step, text),
+                       step > 1 ? "try a smaller --lr, or --clip-norm"
+                                : "look at the data (values too large, or all targets ignored) and "
+                                  "at the weights it starts from");
+}
+
+/* Finds out whether the step was skipped: a step whose gradients overflow in fp16 only lowers the loss scale.
+ * Fails if the scale gets too small. */
+static bool watch_scale(Batches *b, int64_t step, bool *skipped, Diag *d)
+{
+    static const double LEAST = 0x1p-16;
+    const TrainOptions *o = b->o;
+    TrainResult *r = b->r;
+    double before = r->scale;
+    char text[FEED_TEXT_MAX];
+    TRY(read_scale(b->x, o, &r->scale, d));
+    *skipped = r->scale < before;
+    r->skipped += *skipped;
+    if (*skipped && o->skipped)
+        o->skipped(o->user, step, r->scale);
+    return !*skipped || r->scale >= LEAST ||
+           fail_status(d, EXIT_DEVICE,
+                       "step %lld overflows in fp16 whatever the scale of the loss: training "
+                       "stopped, nothing is written; %stry --precision bf16",
+                       (long long)step, infinite_data(b, step, text));
+}
 
 /* Begins the next micro-batch; the last one of a step also updates the parameters. */
 static bool begin_batch(Batches *b, Diag *d)
@@ -124,9 +139,9 @@ static bool finish_step(Batches *b, int64_t i, Diag *d)
     b->r->steps = i + 1;
     if (o->each)
         o->each(o->user, step, b->r->loss[i], b->seconds[i]);
-    TRY(watch_scale(b->x, o, step, b->r, &skipped, d));
+    TRY(watch_scale(b, step, &skipped, d));
     bool looks = o->finite && !skipped && graph_has_loss(exec_plan(b->x)->g);
-    return !looks || check_loss(b->r->loss[i], step, d);
+    return !looks || check_loss(b, b->r->loss[i], step, d);
 }
 
 /* Makes room for the results of step i, and clears them. */

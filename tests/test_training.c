@@ -5,6 +5,7 @@
 #include "onnx_builder.h"
 #include "runtime/runtime_int.h"
 #include "step.h"
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,6 +291,25 @@ START_TEST(one_number_a_row)
 }
 END_TEST
 
+/* Infinite data, which a mask may have, is named where the loss is not finite. */
+START_TEST(infinite_data_is_told)
+{
+    float x[8 * 16] = {0};
+    int64_t target[8];
+    Diag d = {0};
+    Tensor data = {type_make(DT_F32, 2, (int64_t[]){8, 16}), x};
+    x[5 * 16 + 3] = -INFINITY;
+    NamedTensor v[] = {{"x", data}, {"target", rows_of_class(8, target, 1)}};
+    ck_assert(npz_write("d.npz", 2, v, &d));
+    ckc_fails("", MLP "--data d.npz --steps 2 -q", 4, "x[5] of the data holds an infinite number; try");
+    ckc_fails("", MLP "--data d.npz --accumulate 2 --shuffle -q", 4, "x[5] of the data holds");
+    for (int i = 0; i < 16; i++)
+        x[5 * 16 + i] = FLT_MAX;
+    ck_assert(npz_write("d.npz", 2, v, &d));
+    ckc_fails("", MLP "--data d.npz --steps 2 -q", 4, "is written; try a smaller --lr");
+}
+END_TEST
+
 /* Cross-entropy of what are probabilities already is what was asked for, and said. */
 START_TEST(probabilities_as_logits_are_told)
 {
@@ -564,6 +584,7 @@ Suite *suite_training(void)
     tcase_add_test(c, names_of_the_step_are_free);
     tcase_add_test(c, one_row_is_no_loss);
     tcase_add_loop_test(c, one_number_a_row, 0, 6);
+    tcase_add_test(c, infinite_data_is_told);
     tcase_add_test(c, probabilities_as_logits_are_told);
     tcase_add_test(c, grads_have_the_loss_of_the_step);
     tcase_add_test(c, validation);
