@@ -543,6 +543,27 @@ START_TEST(least_budget_is_met)
 }
 END_TEST
 
+/* Within 18 bytes 1 must run first, and 0 by its kernel of less workspace, whatever that costs. */
+START_TEST(dear_kernels_meet_budgets)
+{
+    RematInstance inst = parse("0 1 4 ; ws=11 alt=1000000000,3 keep\n1 1 7 ; ws=11 keep\n");
+    RematOptions o = {.max_moves = 5000, .seed = 1};
+    RematResult r;
+    ck_assert_msg(remat_min_budget(&inst, &o, &r, err), "%s", err);
+    check_result(&inst, &r);
+    ck_assert_int_eq(r.peak, 18);
+    remat_result_free(&r);
+    for (int64_t budget = 18; budget <= 22; budget += 4) {
+        r = solve(&inst, budget, 5000);
+        check_result(&inst, &r);
+        ck_assert(r.feasible);
+        ck_assert_int_eq(r.cost, budget < 22 ? 1000000001 : 2);
+        remat_result_free(&r);
+    }
+    remat_free(&inst);
+}
+END_TEST
+
 /* Policy revolve costs at most one run per step more than the closed form: it runs a block again right before
  * the block's backward step. */
 START_TEST(revolve_policy_is_near_the_closed_form)
@@ -624,6 +645,7 @@ Suite *suite_remat(void)
     tcase_add_test(t, nothing_runs_needlessly);
     tcase_add_test(t, evicts_what_can_come_back);
     tcase_add_test(t, least_budget_is_met);
+    tcase_add_test(t, dear_kernels_meet_budgets);
     tcase_add_test(t, revolve_policy_is_near_the_closed_form);
     tcase_add_test(t, training_graphs_are_solved_to_the_optimum);
     suite_add_tcase(s, t);

@@ -11,6 +11,7 @@ enum { MAX_NODES = 6 };
 typedef struct {
     int n;
     int64_t cost[MAX_NODES], bytes[MAX_NODES], ws[MAX_NODES];
+    int64_t dear[MAX_NODES]; /* cost of a second kernel, without workspace; 0: none */
     uint32_t in[MAX_NODES]; /* the nodes that each one reads, as bits */
     int inplace[MAX_NODES]; /* input whose buffer may be taken over, -1 = none */
     bool keep[MAX_NODES];
@@ -49,15 +50,16 @@ static void reach(Frontier *f, uint32_t state, int64_t cost)
     f->head[cost] = f->n++;
 }
 
-/* Reaches the states after op i, if the budget has room: with its own buffer, and in place if allowed. */
-static void run_op(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint32_t state,
-                   int64_t budget)
+/* Reaches the states after op i by one of its kernels, if the budget has room: with its own buffer, and in
+ * place if allowed. */
+static void run_kernel(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint32_t state, int64_t budget,
+                       int64_t kernel_cost, int64_t ws)
 {
     uint32_t all = (1u << d->n) - 1, resident = state & all, after = resident | 1u << i;
     if ((resident & d->in[i]) != d->in[i] || (d->once[i] && state >> (d->n + i) & 1))
         return;
     uint32_t next = after | ((state >> d->n) | 1u << i) << d->n;
-    int64_t need = bytes[after] + d->ws[i], cost = f->dist[state] + d->cost[i];
+    int64_t need = bytes[after] + ws, cost = f->dist[state] + kernel_cost;
     if (need <= budget)
         reach(f, next, cost);
     int j = d->inplace[i];
@@ -66,6 +68,13 @@ static void run_op(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint3
     need -= d->bytes[j] < d->bytes[i] ? d->bytes[j] : d->bytes[i];
     if (need <= budget)
         reach(f, next & ~(1u << j), cost);
+}
+
+static void run_op(Frontier *f, const Dag *d, const int64_t *bytes, int i, uint32_t state, int64_t budget)
+{
+    run_kernel(f, d, bytes, i, state, budget, d->cost[i], d->ws[i]);
+    if (d->dear[i] > 0)
+        run_kernel(f, d, bytes, i, state, budget, d->dear[i], 0);
 }
 
 /* Reaches the state after a fetch of what op i has made before, if the budget has room. */
@@ -137,6 +146,7 @@ static RematInstance instance_of(const Dag *d)
         for (int j = 0; j < i; j++)
             at += d->in[i] >> j & 1 ? sprintf(text + at, " %d", j) : 0;
         at += sprintf(text + at, " ; ws=%d%s", (int)d->ws[i], d->keep[i] ? " keep" : "");
+        at += d->dear[i] > 0 ? sprintf(text + at, " alt=%d,0", (int)d->dear[i]) : 0;
         at += d->once[i] ? sprintf(text + at, " once") : 0;
         at += d->inplace[i] >= 0 ? sprintf(text + at, " inplace=%d", d->inplace[i]) : 0;
         at += sprintf(text + at, "\n");
@@ -406,6 +416,21 @@ START_TEST(infeasible_budgets_are_not_met)
 }
 END_TEST
 
+/* Least budgets are those of kernels without workspace, whatever these cost. */
+START_TEST(equals_brute_force_with_kernels)
+{
+    random_state = 12;
+    for (int k = 0; k < 300; k++) {
+        Dag d = dag_of(2 + k % 5, (uint32_t)below(1 << 15), k % 2);
+        for (int i = 0; i < d.n; i++) {
+            d.ws[i] = below(2) ? below(12) : d.ws[i];
+            d.dear[i] = below(2) ? 1 + below(120) : 0;
+        }
+        compare_dag(&d, k % 4 == 0);
+    }
+}
+END_TEST
+
 Suite *suite_remat_brute(void)
 {
     Suite *s = suite_create("remat brute");
@@ -416,6 +441,7 @@ Suite *suite_remat_brute(void)
     tcase_add_test(t, equals_brute_force_with_workspace_in_place_and_kept_values);
     tcase_add_test(t, equals_brute_force_with_fetches);
     tcase_add_test(t, equals_brute_force_with_a_host_of_few_bytes);
+    tcase_add_test(t, equals_brute_force_with_kernels);
     tcase_add_test(t, fetches_stay_within_the_link);
     tcase_add_test(t, infeasible_budgets_are_not_met);
     suite_add_tcase(s, t);

@@ -170,6 +170,15 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
+/* Loads a schedule for a search within a limit on bytes; lean: for one that does not choose kernels. */
+static void load(Search *w, int64_t limit, bool lean, const Seq *from, const uint8_t *kernels)
+{
+    state_set_budget(&w->state, limit);
+    w->state.lean = lean;
+    w->best_cost = INT64_MAX;
+    search_load(w, from, kernels);
+}
+
 /* Runs one round on all workers under the same limit.  Allocations that may not return are made before the
  * first thread starts. */
 static void run_workers(Solver *s, int64_t limit, Round round)
@@ -179,10 +188,11 @@ static void run_workers(Solver *s, int64_t limit, Round round)
     bool started[REMAT_MAX_THREADS] = {false};
     for (int i = 0; i < s->nworkers; i++) {
         Search *w = &s->worker[i];
-        state_set_budget(&w->state, limit);
-        w->best_cost = INT64_MAX;
         w->moves = 0;
-        search_load(w, round.restart ? &s->input : &s->best, round.restart ? NULL : s->r->alt);
+        if (round.restart)
+            load(w, limit, round.patience > 0, &s->input, NULL);
+        else
+            load(w, limit, false, &s->best, s->r->alt);
         each[i] = round;
         each[i].s = s;
         each[i].search = w;
@@ -323,7 +333,8 @@ static void thin_out(Solver *s, int64_t moves)
 
 /* Runs rounds until a schedule fits. In each the limit follows the peak down: from the best schedule, thinned
  * out, as long as the peak falls, otherwise from a restart; when a round gets little nearer for the first
- * time, sweeps at any cost follow. Round times have a heavy tail, so rounds are short and grow slowly; the
+ * time, sweeps at any cost follow. Restarts do not choose kernels, as a kernel of little workspace may cost
+ * more than any temperature allows. Round times have a heavy tail, so rounds are short and grow slowly; the
  * first, shorter still, tests whether the sweeps' schedule is a good start. Rounds depend on the budget only
  * in when those sweeps come, so that the search for the least budget seldom misses one that a search for
  * cost meets. */
@@ -411,9 +422,7 @@ static void run_cycle(Solver *s, Kind *kinds, int64_t moves)
 static void polish(Solver *s)
 {
     Search *w = &s->worker[0];
-    state_set_budget(&w->state, s->budget);
-    w->best_cost = INT64_MAX;
-    search_load(w, &s->best, s->r->alt);
+    load(w, s->budget, false, &s->best, s->r->alt);
     if (w->state.levels.excess > 0) /* in quanta */
         return;
     search_polish(w);

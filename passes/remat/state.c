@@ -118,6 +118,14 @@ int32_t state_free_slot(const State *st, int32_t lo, int32_t hi, int32_t near)
     return -1;
 }
 
+/* ---- kernels ------------------------------------------------------------------------- */
+
+/* The row of kcost and kws by which a run of op counts. */
+static int32_t kernel_row(const State *st, int32_t op, int32_t kernel)
+{
+    return st->lean ? st->kfirst[op + 1] - 1 : st->kfirst[op] + kernel;
+}
+
 /* ---- in-place ------------------------------------------------------------------------ */
 
 static void mark_dirty(State *st, int32_t slot)
@@ -297,7 +305,7 @@ static void count_fetch(State *st, const RematOp *fetch, int32_t by)
 
 static void add_run(State *st, int32_t op, int32_t kernel, int32_t slot)
 {
-    int32_t row = st->kfirst[op] + kernel;
+    int32_t row = kernel_row(st, op, kernel);
     st->op[slot] = op;
     st->kernel[slot] = (uint8_t)kernel;
     st->cost += st->kcost[row];
@@ -313,7 +321,7 @@ static void add_run(State *st, int32_t op, int32_t kernel, int32_t slot)
 
 static void remove_run(State *st, int32_t slot)
 {
-    int32_t op = st->op[slot], row = st->kfirst[op] + st->kernel[slot];
+    int32_t op = st->op[slot], row = kernel_row(st, op, st->kernel[slot]);
     count_run(st, op, slot, -1);
     split_copies(st, op, slot, -1);
     remove_reads(st, op, slot);
@@ -393,7 +401,7 @@ static void slide_copy(State *st, int32_t v, int32_t from, int32_t to)
 static void slide(State *st, int32_t from, int32_t to)
 {
     const Problem *p = st->p;
-    int32_t op = st->op[from], own = HOLE + st->kws[st->kfirst[op] + st->kernel[from]];
+    int32_t op = st->op[from], own = HOLE + st->kws[kernel_row(st, op, st->kernel[from])];
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
         slide_read(st, p->in.at[k], from, to);
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
@@ -438,7 +446,7 @@ static int32_t level_before(const State *st, int32_t slot)
     int32_t op = st->op[slot], level = levels_at(&st->levels, slot);
     if (op < 0)
         return level;
-    level += st->saving[slot] - st->kws[st->kfirst[op] + st->kernel[slot]] - HOLE;
+    level += st->saving[slot] - st->kws[kernel_row(st, op, st->kernel[slot])] - HOLE;
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
         level -= st->bytes[p->out.at[k]];
     return level;
@@ -650,15 +658,18 @@ void state_init(State *st, const Problem *p, int64_t budget)
         st->bytes[v] = quanta(st, p->bytes[v]);
     st->kfirst = RM_NEW(int32_t, p->nall + 1);
     for (int32_t i = 0; i < p->nall; i++)
-        st->kfirst[i + 1] = st->kfirst[i] + 1 + p->inst->ops[i].nalt;
+        st->kfirst[i + 1] = st->kfirst[i] + 2 + p->inst->ops[i].nalt;
     st->kcost = RM_NEW(int64_t, st->kfirst[p->nall]);
     st->kws = RM_NEW(int32_t, st->kfirst[p->nall]);
     for (int32_t i = 0; i < p->nall; i++) {
         const RematOp *o = &p->inst->ops[i];
+        int32_t row = st->kfirst[i], lean = row + o->nalt + 1;
         for (int32_t k = 0; k <= o->nalt; k++) {
-            st->kcost[st->kfirst[i] + k] = k ? o->alt[k - 1].cost : o->cost;
-            st->kws[st->kfirst[i] + k] = quanta(st, k ? o->alt[k - 1].workspace : o->workspace);
+            st->kcost[row + k] = k ? o->alt[k - 1].cost : o->cost;
+            st->kws[row + k] = quanta(st, k ? o->alt[k - 1].workspace : o->workspace);
         }
+        st->kcost[lean] = p->cost[i];
+        st->kws[lean] = quanta(st, p->min_ws[i]);
     }
     st->runs = slots_new(p->nops);
     st->reads = slots_new(p->nvals);
