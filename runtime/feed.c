@@ -541,7 +541,7 @@ static void feed_rows(const Feed *f, const Input *in, Tensor *t, int64_t batch)
         data_copy(f->data, in->entry, data_row(f, in, batch, i) * each, each, t, i * each);
 }
 
-/* The first element of a row that is infinite in the type that the step has; -1: there is none. */
+/* The first element of a row that is infinite or NaN in the type that the step has; -1: there is none. */
 static int64_t infinite_in(const Feed *f, const Input *in, int64_t row)
 {
     int64_t each = row_elements(in), room;
@@ -564,7 +564,7 @@ const char *feed_infinite(const Feed *f, int64_t step, int64_t of, char text[FEE
             int64_t at = infinite_in(f, in, data_row(f, in, batch, i % in->rows));
             if (at >= 0) {
                 int64_t each = in->type.rank ? type_count(&in->type) / in->type.dim[0] : 1;
-                snprintf(text, FEED_TEXT_MAX, "%.150s[%" PRId64 "] of the data holds an infinite number; ",
+                snprintf(text, FEED_TEXT_MAX, "%.150s[%" PRId64 "] of the data is not finite; ",
                          graph_model_name(f->g, in->v), at / each);
                 return text;
             }

@@ -119,11 +119,11 @@ int64_t feed_count(const Feed *f, int64_t step);
 /* FEED_ONCE: the weight of a step's loss in the mean over all steps: the number of targets that are not
  * ignored among its distinct rows, or of these rows if there is no value that is ignored. */
 int64_t feed_weight(const Feed *f, int64_t step);
-/* Write all data inputs for a step (from 1) into the arena. */
-/* "x[17] of the data holds an infinite number; ": an input that a step in `of` micro-batches is fed with;
- * else nothing. */
+/* "x[17] of the data is not finite; ": an input that a step in `of` micro-batches is fed with; "": there is
+ * none. */
 enum { FEED_TEXT_MAX = 256 };
 const char *feed_infinite(const Feed *f, int64_t step, int64_t of, char text[FEED_TEXT_MAX]);
+/* Write all data inputs for a step (from 1) into the arena. */
 bool feed_step(Feed *f, Executor *x, int64_t step, Diag *d);
 /* The same for micro-batch `micro` (from 0) of `of`: together these have the rows of one batch that is `of`
  * times as large, whether they come from files, from text or at random. */

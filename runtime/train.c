@@ -74,8 +74,8 @@ typedef struct {
     int64_t begun, finished; /* numbers of micro-batches begun and finished */
 } Batches;
 
-/* What the data of a step holds that is infinite, or that of the one before, which may have led to weights
- * that are not finite. */
+/* What the data of a step holds that is not finite, or that of the one before, which may have led to weights
+ * that are not. */
 static const char *infinite_data(const Batches *b, int64_t step, char text[FEED_TEXT_MAX])
 {
     const char *found = feed_infinite(b->feed, step, b->micro, text);

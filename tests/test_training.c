@@ -291,7 +291,7 @@ START_TEST(one_number_a_row)
 }
 END_TEST
 
-/* Infinite data, which a mask may have, is named where the loss is not finite. */
+/* Data that is not finite, as a mask may be, is named where the loss is not. */
 START_TEST(infinite_data_is_told)
 {
     float x[8 * 16] = {0};
@@ -301,8 +301,8 @@ START_TEST(infinite_data_is_told)
     x[5 * 16 + 3] = -INFINITY;
     NamedTensor v[] = {{"x", data}, {"target", rows_of_class(8, target, 1)}};
     ck_assert(npz_write("d.npz", 2, v, &d));
-    ckc_fails("", MLP "--data d.npz --steps 2 -q", 4, "x[5] of the data holds an infinite number; try");
-    ckc_fails("", MLP "--data d.npz --accumulate 2 --shuffle -q", 4, "x[5] of the data holds");
+    ckc_fails("", MLP "--data d.npz --steps 2 -q", 4, "x[5] of the data is not finite; try");
+    ckc_fails("", MLP "--data d.npz --accumulate 2 --shuffle -q", 4, "x[5] of the data is");
     for (int i = 0; i < 16; i++)
         x[5 * 16 + i] = FLT_MAX;
     ck_assert(npz_write("d.npz", 2, v, &d));

@@ -36,8 +36,7 @@ typedef struct {
     int64_t quantum; /* bytes are counted in quanta, rounded up */
     Levels levels; /* per slot, in quanta; the limit is budget - persistent, rounded down */
     int32_t *bytes;  /* per value, in quanta */
-    int32_t
-        *kfirst; /* per op: its first row of kcost and kws, one for each kernel; in the last row the least */
+    int32_t *kfirst; /* per op: its first row of kcost and kws: one for each kernel, and one with the least */
     int64_t *kcost;
     int32_t *kws;
     bool lean; /* every run counts by its operator's last row: a search for bytes does not choose kernels */
