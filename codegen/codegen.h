@@ -123,8 +123,8 @@ bool codegen_cuda_schedule(FILE *f, const Plan *p, Diag *d);
 
 /* Sources pasted in front of kernels, as arrays of lines that end with NULL (embedded at build time). */
 typedef const char *const Prelude[];
-extern Prelude prelude_philox, prelude_math, prelude_c, prelude_cuda, prelude_gather, prelude_tensor,
-    prelude_host, prelude_main, prelude_attention, prelude_attention_product, prelude_tiles,
+extern Prelude prelude_philox, prelude_math, prelude_c, prelude_cuda, prelude_gather, prelude_gather_sum,
+    prelude_tensor, prelude_host, prelude_main, prelude_attention, prelude_attention_product, prelude_tiles,
     prelude_attention_tile, prelude_attention_forward, prelude_attention_backward, prelude_conv,
     prelude_conv_tiles, prelude_conv_direct, prelude_pool, prelude_scan, prelude_topk, prelude_wgmma;
 

@@ -36,7 +36,7 @@ typedef struct {
 } OwnText;
 static const OwnText own_texts[] = {
     {cuda_is_gather, gather_launch, NULL, gather_kernel, NULL, NULL},
-    {cuda_is_gather_sum, gather_sum_launch, NULL, gather_sum_kernel, NULL, NULL},
+    {cuda_is_gather_sum, gather_sum_launch, gather_sum_prelude, gather_sum_kernel, NULL, gather_sum_flops},
     {cuda_is_pool, pool_launch, pool_prelude, pool_kernel, pool_results, NULL},
     {cuda_is_pad, pad_launch, NULL, pad_kernel, NULL, NULL},
     {cuda_is_scan, scan_launch, scan_prelude, scan_kernel, NULL, NULL},

@@ -149,6 +149,8 @@ CudaLaunch gather_launch(const Kernel *k);
 void gather_kernel(Printer *pr, const Kernel *k);
 bool cuda_is_gather_sum(const Kernel *k); /* its text calls functions of prelude/gather.h */
 CudaLaunch gather_sum_launch(const Kernel *k);
+double gather_sum_flops(const Kernel *k);
+void gather_sum_prelude(Printer *pr, const Kernel *k);
 void gather_sum_kernel(Printer *pr, const Kernel *k);
 
 /* ---- cuda_pool.c: pools and copies into zeros ----------------------------------------------------- */

@@ -203,6 +203,35 @@ static void first_sample(Sample *s, int i)
     sample_build(s, &(TopkAttrs){1, firsts[i].k, !firsts[i].smallest});
 }
 
+/* ---- rows by tuples of indices -------------------------------------------------------------------- */
+
+/* x[batch, extents, inner]; of `added` tuples some are equal, some out of range. */
+static const struct {
+    DType dt;
+    int64_t batch, extent[2], inner, added;
+    int how;
+} tuples[] = {{DT_F32, 1, {37, 5}, 12, 700, SCATTER_ADD},  {DT_F32, 2, {1, 50}, 7, 600, SCATTER_MAX},
+              {DT_BF16, 1, {40, 1}, 8, 1000, SCATTER_SET}, {DT_I64, 2, {9, 4}, 3, 520, SCATTER_SET},
+              {DT_F64, 1, {3, 100}, 1, 900, SCATTER_MUL},  {DT_F32, 1, {70, 90}, 16, 100, SCATTER_MIN},
+              {DT_U8, 1, {5, 5}, 6, 2000, SCATTER_SET},    {DT_F32, 1, {1, 2}, 5, 3000, SCATTER_ADD}};
+enum { TUPLES = sizeof tuples / sizeof *tuples };
+
+static void tuple_sample(Sample *s, int i)
+{
+    const int64_t *n = tuples[i].extent;
+    *s = (Sample){.seed = (uint64_t)i, .dt = tuples[i].dt, .op = OP_scatter_nd};
+    graph_init(&s->g, &s->arena, &s->diag);
+    sample_numbers(s, type_make(s->dt, 4, (int64_t[]){tuples[i].batch, n[0], n[1], tuples[i].inner}), 0, 2);
+    sample_ints(s, type_make(DT_I64, 3, (int64_t[]){tuples[i].batch, tuples[i].added, 2}), 0, 99);
+    for (int64_t j = 0; j < type_count(&s->data[1].type); j++) {
+        const int64_t most = n[j % 2], v = tensor_i(&s->data[1], j);
+        tensor_set_i(&s->data[1], j, v == 99 ? most : v % 2 ? v % most : v % most - most);
+    }
+    sample_numbers(s, type_make(s->dt, 3, (int64_t[]){tuples[i].batch, tuples[i].added, tuples[i].inner}), 0,
+                   2);
+    sample_build(s, &(ScatterAttrs){.axis = 1, .reduction = tuples[i].how});
+}
+
 /* ---- writing along an axis ------------------------------------------------------------------------ */
 
 /* x[2, extent, inner] in ranges of lines that lie side by side or not; updates are of inner or less. */
@@ -270,10 +299,15 @@ static void attention_sample(Sample *s, int i)
 static const struct {
     int n;
     void (*make)(Sample *s, int i);
-} kinds[] = {{SUMS, sum_sample},         {POOLS, pool_sample},
-             {2 * IMAGES, image_sample}, {FORMS * ELEMENTS, elements_sample},
-             {SCANS, scan_sample},       {FIRSTS, first_sample},
-             {WRITES, write_sample},     {2 * ATTENTIONS, attention_sample}};
+} kinds[] = {{SUMS, sum_sample},
+             {POOLS, pool_sample},
+             {2 * IMAGES, image_sample},
+             {FORMS * ELEMENTS, elements_sample},
+             {SCANS, scan_sample},
+             {FIRSTS, first_sample},
+             {WRITES, write_sample},
+             {TUPLES, tuple_sample},
+             {2 * ATTENTIONS, attention_sample}};
 
 int cuda_samples(void)
 {

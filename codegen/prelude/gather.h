@@ -1,18 +1,32 @@
-/* gather.h -- sums of rows by index, the gradient of a gather, without atomics; pasted in front of kernels
- * that need it.  Result row r is the sum of all rows j with index[j] == r:
+/* gather.h -- sums of rows by index, the gradient of a gather, and other ways to combine rows (ScatterND),
+ * without atomics; pasted in front of kernels that need it.  Result row r is the sum of all rows j whose
+ * index, or tuple of indices, names r:
  *
  *   count   blocks own ranges of result rows: each counts the indices that fall in its range
- *   order   each lists them by row, in ascending order; rows without an index are cleared
+ *   order   each lists them by row, in ascending order; rows without an index are cleared, or
+ *           those that the sums are added to
  *   sum     threads have GATHER_PIECE places of that list: a row whose places are all in the piece is stored,
  *           else the sum is a partial result: of a row that began before (head), or that goes on (tail)
  *   join    the thread that has a row's tail adds the heads behind it
  *
+ * sum and join are in gather_sum.h, and are pasted for each kernel.
+ *
  * The order of all sums follows from the indices alone. */
-enum { GATHER_WARPS = 8, GATHER_PIECE = 32, GATHER_FLIGHT = 8, GATHER_OWN = 4096, GATHER_DIGITS = 16 };
+enum {
+    GATHER_WARPS = 8,
+    GATHER_PIECE = 32,
+    GATHER_FLIGHT = 8,
+    GATHER_OWN = 4096,
+    GATHER_DIGITS = 16,
+    GATHER_TUPLE = 8,
+    GATHER_COPIES = 4
+};
 
 typedef struct {
     const void *index;
-    int bytes, count;    /* bytes of an index; number of indices */
+    int bytes, count;             /* bytes of an index; number of tuples */
+    int batch, tuple;             /* tuples of a batch, which has rows of its own; indices of a tuple */
+    int64_t extent[GATHER_TUPLE]; /* that they count to */
     int rows, own;       /* rows of the result; rows that a block owns, at most GATHER_OWN */
     int digits;          /* digits to base 16 of a number below `own` */
     int blocks, outer;   /* blocks that own rows; results */
@@ -22,14 +36,24 @@ typedef struct {
     int *row, *from;     /* the same; sorted by row in the end */
 } Gather;
 
-/* The row of index j; -1: it is out of range. */
+/* The row of tuple j; -1: it is out of range. */
 FN int gather_row(const Gather *g, int j)
 {
-    int64_t row = g->bytes == 8   ? ((const int64_t *)g->index)[j]
-                  : g->bytes == 4 ? ((const int32_t *)g->index)[j]
-                                  : ((const uint8_t *)g->index)[j];
-    row += row < 0 ? g->rows : 0;
-    return row >= 0 && row < g->rows ? (int)row : -1;
+    int64_t row = g->batch < g->count ? j / g->batch : 0;
+    bool inside = true;
+    _Pragma("unroll") for (int k = 0; k < GATHER_TUPLE; k++)
+    {
+        if (k >= g->tuple)
+            break;
+        const int64_t at = (int64_t)j * g->tuple + k;
+        int64_t i = g->bytes == 8   ? ((const int64_t *)g->index)[at]
+                    : g->bytes == 4 ? ((const int32_t *)g->index)[at]
+                                    : ((const uint8_t *)g->index)[at];
+        i += i < 0 ? g->extent[k] : 0;
+        inside = inside && i >= 0 && i < g->extent[k];
+        row = row * g->extent[k] + i;
+    }
+    return inside ? (int)row : -1;
 }
 
 /* The lanes whose index j falls on one of the block's rows, as bits; *row: this lane's row. */
@@ -157,84 +181,11 @@ FN GatherPiece gather_piece(const Gather *g)
 FN bool gather_begins(const Gather *g, int p) { return p == 0 || g->row[p - 1] != g->row[p]; }
 FN bool gather_ends(const Gather *g, int p, int all) { return p == all || g->row[p] != g->row[p - 1]; }
 
-/* For chunks of `width` elements T: the address of a partial result, and the phase join. */
-#define GATHER_SUMS(T, width)                                                                                \
-    FN T *gather_partial_##T##width(const Gather *g, T *partial, const GatherPiece *x, int64_t piece,        \
-                                    int tail)                                                                \
-    {                                                                                                        \
-        return partial + (((x->outer * x->pieces + piece) * 2 + tail) * g->chunks + x->v) * width;           \
-    }                                                                                                        \
-    FN void gather_join_##T##width(const Gather *g, T *to, T *partial)                                       \
-    {                                                                                                        \
-        const GatherPiece x = gather_piece(g);                                                               \
-        if (x.from >= x.to || gather_ends(g, x.to, x.all))                                                   \
-            return;                                                                                          \
-        const int row = g->row[x.to - 1];                                                                    \
-        if (g->row[x.from] == row && !gather_begins(g, x.from))                                              \
-            return;                                                                                          \
-        ALIGNED_16 T sum[width];                                                                             \
-        wide_copy(sum, gather_partial_##T##width(g, partial, &x, x.piece, 1), width * (int)sizeof(T));       \
-        for (int64_t d = x.piece + 1; d * GATHER_PIECE < x.all && g->row[d * GATHER_PIECE] == row; d++) {    \
-            ALIGNED_16 T u[width];                                                                           \
-            wide_copy(u, gather_partial_##T##width(g, partial, &x, d, 0), width * (int)sizeof(T));           \
-            _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = sum[e] + u[e];                        \
-        }                                                                                                    \
-        wide_copy(to + ((x.outer * g->rows + row) * g->chunks + x.v) * width, sum, width * (int)sizeof(T));  \
-    }
-GATHER_SUMS(float, 1)
-GATHER_SUMS(float, 2)
-GATHER_SUMS(float, 4)
-GATHER_SUMS(double, 1)
-GATHER_SUMS(double, 2)
-
-/* The phase sum of elements S, of that type, in T. */
-#define GATHER_SUM(T, width, S, type)                                                                        \
-    FN void gather_sum_##type##width(const Gather *g, const S *from, T *to, T *partial)                      \
-    {                                                                                                        \
-        const GatherPiece x = gather_piece(g);                                                               \
-        if (x.from >= x.to)                                                                                  \
-            return;                                                                                          \
-        bool begins = gather_begins(g, x.from);                                                              \
-        ALIGNED_16 T sum[width];                                                                             \
-        _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = 0;                                        \
-        for (int p = x.from; p < x.to; p += GATHER_FLIGHT) {                                                 \
-            ALIGNED_16 S u[GATHER_FLIGHT][width];                                                            \
-            _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++) if (p + k < x.to)                      \
-                wide_copy(u[k], from + ((x.outer * g->count + g->from[p + k]) * g->chunks + x.v) * width,    \
-                          width * (int)sizeof(S));                                                           \
-            _Pragma("unroll") for (int k = 0; k < GATHER_FLIGHT; k++)                                        \
-            {                                                                                                \
-                if (p + k >= x.to)                                                                           \
-                    continue;                                                                                \
-                _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = sum[e] + LD_##type(u[k], e);      \
-                const bool ends = gather_ends(g, p + k + 1, x.all);                                          \
-                if (!ends && p + k + 1 < x.to)                                                               \
-                    continue;                                                                                \
-                T *at = begins && ends                                                                       \
-                            ? to + ((x.outer * g->rows + g->row[p + k]) * g->chunks + x.v) * width           \
-                            : gather_partial_##T##width(g, partial, &x, x.piece, begins);                    \
-                wide_copy(at, sum, width * (int)sizeof(T));                                                  \
-                begins = true;                                                                               \
-                _Pragma("unroll") for (int e = 0; e < width; e++) sum[e] = 0;                                \
-            }                                                                                                \
-        }                                                                                                    \
-    }
-GATHER_SUM(float, 1, float, f32)
-GATHER_SUM(float, 2, float, f32)
-GATHER_SUM(float, 4, float, f32)
-GATHER_SUM(float, 1, uint16_t, bf16)
-GATHER_SUM(float, 2, uint16_t, bf16)
-GATHER_SUM(float, 4, uint16_t, bf16)
-GATHER_SUM(float, 1, uint16_t, f16)
-GATHER_SUM(float, 2, uint16_t, f16)
-GATHER_SUM(float, 4, uint16_t, f16)
-GATHER_SUM(double, 1, double, f64)
-GATHER_SUM(double, 2, double, f64)
-
-/* Clears the rows of the block that have no index.  empty: one element per row. */
-FN void gather_clear(const Gather *g, int base, int n, uint16_t *empty, void *to, int bytes)
+/* Clears the rows of the block that have no index, or copies them if there is a `start`.  empty: one element
+ * per row. */
+FN void gather_clear(const Gather *g, int base, int n, uint16_t *empty, const void *start, void *to,
+                     int bytes)
 {
-    ALIGNED_16 const int64_t zero[2] = {0, 0};
     const int64_t first = (int64_t)blockIdx.x * g->own, left = g->rows - first;
     const int64_t own = left < g->own ? left : g->own;
     const int t = (int)threadIdx.x, threads = 32 * GATHER_WARPS;
@@ -245,12 +196,24 @@ FN void gather_clear(const Gather *g, int base, int n, uint16_t *empty, void *to
         if (p == base || g->row[p - 1] != g->row[p])
             empty[g->row[p] - (int)first] = 0;
     __syncthreads();
-    for (int64_t i = t; i < own * g->chunks; i += threads)
-        for (int64_t o = 0; o < g->outer && empty[i / g->chunks]; o++)
-            wide_copy((unsigned char *)to + ((o * g->rows + first) * g->chunks + i) * bytes, zero, bytes);
+    for (int64_t o = 0; o < g->outer; o++)
+        for (int64_t i = t; i < own * g->chunks; i += threads * GATHER_COPIES) {
+            const int64_t at = ((o * g->rows + first) * g->chunks + i) * bytes;
+            ALIGNED_16 int64_t u[GATHER_COPIES][2] = {{0}};
+            bool has[GATHER_COPIES];
+            _Pragma("unroll") for (int c = 0; c < GATHER_COPIES; c++)
+            {
+                const int64_t j = i + c * threads;
+                has[c] = j < own * g->chunks && empty[j / g->chunks];
+                if (has[c] && start)
+                    wide_copy(u[c], (const unsigned char *)start + at + c * threads * bytes, bytes);
+            }
+            _Pragma("unroll") for (int c = 0; c < GATHER_COPIES; c++) if (has[c])
+                wide_copy((unsigned char *)to + at + c * threads * bytes, u[c], bytes);
+        }
 }
 
-FN void gather_lists(const Gather *g, void *to, int bytes)
+FN void gather_lists(const Gather *g, const void *start, void *to, int bytes)
 {
     __shared__ int64_t part[GATHER_WARPS];
     __shared__ int count[GATHER_DIGITS * 32 * GATHER_WARPS], sums[32 * GATHER_WARPS];
@@ -258,7 +221,7 @@ FN void gather_lists(const Gather *g, void *to, int bytes)
     int n, base = gather_before(g, part, &n);
     gather_list(g, base);
     gather_order(g, base, n, count, sums);
-    gather_clear(g, base, n, empty, to, bytes);
+    gather_clear(g, base, n, empty, start, to, bytes);
     if ((int)blockIdx.x == g->blocks - 1 && threadIdx.x == 0)
         g->found[g->blocks * GATHER_WARPS] = base + n;
 }
