@@ -189,7 +189,7 @@ static bool read_lines(Reader *r, FILE *f, Table *t)
         if (strlen(line) != (size_t)length)
             ok = bad_line(r, "a NUL byte");
         else if (r->line == 1)
-            ok = read_header(r, line);
+            ok = read_header(r, line + bom_bytes(line));
         else if (line[strspn(line, " \t\r\n")])
             ok = read_row(r, line, t);
     }

@@ -24,18 +24,22 @@ static int64_t whole_of(const Solve *job) { return job->inst.whole > 0 ? job->in
 
 static bool find_budget(Solve *job)
 {
+    const int64_t most = (int64_t)1 << 62; /* bytes of an instance are fewer */
     const char *text = job->o->budget;
     char *end;
     errno = 0;
     if (!text)
         return true;
     if (strchr(text, '%')) {
-        double percent = strtod(text, &end);
-        job->budget = (int64_t)((double)whole_of(job) * percent / 100);
-        return end != text && strcmp(end, "%") == 0 && percent >= 0 && percent <= 1e6;
+        double percent = strtod(text, &end), bytes = (double)whole_of(job) * percent / 100;
+        bool ok = end != text && strcmp(end, "%") == 0 && percent >= 0 && percent <= 1e6;
+        job->budget = ok && bytes < (double)most ? (int64_t)bytes : most;
+        return ok;
     }
     job->budget = strtoll(text, &end, 10);
-    return *end ? parse_bytes(text, &job->budget) : end != text && errno == 0 && job->budget >= 0;
+    bool ok = *end ? parse_bytes(text, &job->budget) : end != text && errno == 0 && job->budget >= 0;
+    job->budget = job->budget < most ? job->budget : most;
+    return ok;
 }
 
 /* ---- reports ------------------------------------------------------------------------- */

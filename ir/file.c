@@ -52,6 +52,8 @@ FILE *file_open_text(const char *path)
     return NULL;
 }
 
+size_t bom_bytes(const char *text) { return strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; }
+
 bool has_suffix(const char *path, const char *suffix)
 {
     size_t n = strlen(path), k = strlen(suffix);

@@ -18,6 +18,7 @@ typedef struct {
 bool file_map(FileMap *m, const char *path, Diag *d);
 /* Open for reading as a stream: a file, a pipe such as <(...) or a terminal.  NULL: errno says why. */
 FILE *file_open_text(const char *path);
+size_t bom_bytes(const char *text); /* of the byte order mark that some editors put first, 0: none */
 enum { TEXT_MOST = 1 << 30 }; /* most bytes read from a stream */
 bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d); /* closes fd, an open file */
 void file_unmap(FileMap *m);

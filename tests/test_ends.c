@@ -251,6 +251,15 @@ static void one_json_text(const char *args, int status)
     json_decref(o);
 }
 
+START_TEST(percentages_do_not_overflow)
+{
+    write_text("w.dag", "0 1 4\nwhole 9000000000000000000\n");
+    ckc_prints("solve w.dag --budget 1000000%", "budget 4611686018427387904 (51.24 %): cost 1 ");
+    ckc_prints("solve w.dag --budget 9223372036854775807", "cost 1 ");
+    ckc_refuses("solve w.dag --budget nan%", 1, "'nan%' is no number");
+}
+END_TEST
+
 START_TEST(json_of_a_failure)
 {
     one_json_text(MLP "-o p --steps 2 --json --metrics /dev/full", 4);
@@ -331,6 +340,7 @@ Suite *suite_ends(void)
     tcase_add_test(c, reader_is_gone);
     tcase_add_test(c, nothing_is_overwritten);
     tcase_add_test(c, full);
+    tcase_add_test(c, percentages_do_not_overflow);
     tcase_add_test(c, json_of_a_failure);
     tcase_add_test(c, loss_not_finite);
     tcase_add_test(c, weights_not_finite);

@@ -278,6 +278,8 @@ START_TEST(test_bad_csv)
         write_text("in.csv", cases[k].text);
         ckc_refuses("pack in.csv", 1, cases[k].reason);
     }
+    write_text("in.csv", "\xEF\xBB\xBFlower,upper,size\n0,1,2\n");
+    ckc_accepts("pack in.csv");
     write_bytes("in.csv", "lower,upper,size\n0,1,2\0\n", 24);
     ckc_refuses("pack in.csv", 1, ":2: a NUL byte");
     ckc_refuses("pack /nonexistent.csv", 1, "/nonexistent.csv");

@@ -95,8 +95,8 @@ static const struct {
     {"0 1\n", "line 1: bytes is missing"},
     {"0 1 x\n", "line 1: bytes: 'x' is no number"},
     {"0 99999999999999999999 1\n", "line 1: cost does not fit 64 bits"},
-    {"0 4000000000000000000 1\n1 4000000000000000000 1\n",
-     "line 2: the sum of the costs does not fit 62 bits"},
+    {"0 4000000000000000 1\n1 1 1 ; alt=4000000000000000,0\n",
+     "line 2: the sum of the costs does not fit 52 bits"},
     {"0 1 4000000000000000000\n1 1 4000000000000000000\n",
      "line 2: the sum of the bytes does not fit 62 bits"},
     {"0 1 1\n1 1 1 0 0\n", "line 2: input 0 is listed twice"},
@@ -109,6 +109,11 @@ static const struct {
     {"0 1 1\n1 1 1 0 ; inplace=0:1\n", "line 2: output number 1 is unknown"},
     {"0 1 1\nloss 4\n", "line 2: loss 4 is unknown"},
     {"persistent 3 4\n", "line 1: text behind the persistent bytes"},
+    {"persistent 3\npersistent 3\n", "line 2: persistent bytes: given twice"},
+    {"0 1 1\nloss 0\nloss 0\n", "line 3: loss: given twice"},
+    {"0 1 1 ; ws=1 ws=2\n", "line 1: workspace: given twice"},
+    {"0 1 1 ; layer=1 ; layer=1\n", "line 1: layer: given twice"},
+    {"0 1\f\n2\n", "line 1: bytes is missing"},
 };
 
 START_TEST(bad_instances_name_line_and_reason)
@@ -137,6 +142,10 @@ START_TEST(reads_any_ids_in_any_order)
     ck_assert_int_eq(ids[0], 10);
     ck_assert_int_eq(ids[2], 30);
     ck_assert_int_eq(inst.ops[2].nin, 2);
+    remat_free(&inst);
+    inst = parse("\xEF\xBB\xBF"
+                 "0\f1 1\v\n1 1 1 0 ; \fws=4\n");
+    ck_assert_int_eq(inst.ops[1].workspace, 4);
     remat_free(&inst);
     ck_assert(!remat_read("/nonexistent.dag", &inst, NULL, err));
     ck_assert(strstr(err, "nonexistent") != NULL);
@@ -564,6 +573,25 @@ START_TEST(dear_kernels_meet_budgets)
 }
 END_TEST
 
+/* 0 runs again in front of each of its readers; its cost is close to the limit. */
+START_TEST(costs_of_schedules_do_not_overflow)
+{
+    enum { READERS = 4000 };
+    char *text = malloc(READERS * 64), *at = text;
+    at += sprintf(at, "0 4503599627300000 4\n1 1 0\n");
+    for (int i = 2; i <= 2 * READERS; i += 2)
+        at += sprintf(at, "%d 1 0 0 %d\n%d 1 0 %d ; ws=8\n", i, i - 1, i + 1, i);
+    RematInstance inst = parse(text);
+    RematResult r = solve(&inst, 8, 20000);
+    check_result(&inst, &r);
+    ck_assert(!r.feasible && !r.proved_infeasible);
+    ck_assert_int_eq(r.cost, remat_base_cost(&inst));
+    remat_result_free(&r);
+    remat_free(&inst);
+    free(text);
+}
+END_TEST
+
 /* Policy revolve costs at most one run per step more than the closed form: it runs a block again right before
  * the block's backward step. */
 START_TEST(revolve_policy_is_near_the_closed_form)
@@ -646,6 +674,7 @@ Suite *suite_remat(void)
     tcase_add_test(t, evicts_what_can_come_back);
     tcase_add_test(t, least_budget_is_met);
     tcase_add_test(t, dear_kernels_meet_budgets);
+    tcase_add_test(t, costs_of_schedules_do_not_overflow);
     tcase_add_test(t, revolve_policy_is_near_the_closed_form);
     tcase_add_test(t, training_graphs_are_solved_to_the_optimum);
     suite_add_tcase(s, t);

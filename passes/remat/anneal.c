@@ -442,7 +442,7 @@ static void step(Search *s)
         state_undo(st);
         return;
     }
-    bool accept = energy(s) - before <= most;
+    bool accept = energy(s) - before <= most && st->cost <= RM_SUM;
     if (accept && s->pending && !(st->levels.excess == 0 && st->cost <= s->best_cost)) {
         state_undo(st);
         store_best(s);

@@ -231,7 +231,7 @@ static int32_t best_choice(const RematOp *o, int64_t free_bytes)
     return best;
 }
 
-void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt, int64_t *cost, int64_t *peak)
+bool seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt, int64_t *cost, int64_t *peak)
 {
     char err[REMAT_ERR];
     Copies c;
@@ -243,7 +243,7 @@ void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt, i
         abort();
     }
     sweep(p->inst, s->op, &c, bytes);
-    for (int32_t i = 0; i < s->n; i++) {
+    for (int32_t i = 0; i < s->n && *cost <= RM_SUM; i++) {
         const RematOp *o = &p->inst->ops[s->op[i]];
         RematAlt a = {0, 0};
         int32_t k = best_choice(o, budget - bytes[i]);
@@ -255,4 +255,5 @@ void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt, i
     }
     copies_free(&c);
     free(bytes);
+    return *cost <= RM_SUM;
 }

@@ -401,7 +401,7 @@ bool evict_sweep(const Problem *p, const int32_t *order, int64_t budget, int64_t
     w.fetched = RM_NEW(bool, p->nops);
     w.away = RM_NEW(bool, p->nops);
     w.closure = RM_NEW(int32_t, p->nops);
-    w.most_cost = most_cost;
+    w.most_cost = most_cost < RM_SUM ? most_cost : RM_SUM;
     w.most = p->nops < INT32_MAX / 6 ? 6 * p->nops : INT32_MAX;
     for (int32_t i = 0; i < p->nops; i++)
         w.position[order[i]] = i;

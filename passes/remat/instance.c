@@ -5,13 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t sum_limit = (int64_t)1 << 62;
-
-static bool add_within(int64_t *sum, int64_t x)
-{
-    *sum += x; /* both below 2^62 */
-    return *sum < sum_limit;
-}
+static bool add_within(int64_t *sum, int64_t x, int64_t limit) { return x < limit && (*sum += x) < limit; }
 
 static bool check_list(int32_t op, const int32_t *list, int32_t n, int32_t limit,
                        int32_t *mark, const char *what, char err[REMAT_ERR])
@@ -44,8 +38,8 @@ static bool check_op(const RematOp *o, int32_t op, int64_t *cost_sum, int64_t *w
         dearest = o->alt[k].cost > dearest ? o->alt[k].cost : dearest;
         *ws_max = o->alt[k].workspace > *ws_max ? o->alt[k].workspace : *ws_max;
     }
-    if (dearest >= sum_limit || *ws_max >= sum_limit || !add_within(cost_sum, dearest))
-        return rm_fail(err, "operator %d: the sum of the costs does not fit 62 bits", op);
+    if (!add_within(cost_sum, dearest, RM_COSTS))
+        return rm_fail(err, "operator %d: the sum of the costs does not fit 52 bits", op);
     if (o->ninplace < 0 || o->ninplace > 64)
         return rm_fail(err, "operator %d: %d in-place pairs", op, o->ninplace);
     for (int32_t k = 0; k < o->ninplace; k++)
@@ -60,12 +54,12 @@ static bool check_values(const RematInstance *inst, int64_t ws_max, char err[REM
     int64_t sum = inst->persistent;
     if (inst->persistent < 0)
         return rm_fail(err, "negative persistent bytes");
-    if (sum >= sum_limit || !add_within(&sum, ws_max))
+    if (sum >= RM_SUM || !add_within(&sum, ws_max, RM_SUM))
         return rm_fail(err, "the sum of the bytes does not fit 62 bits");
     for (int32_t v = 0; v < inst->nvalues; v++) {
         if (inst->values[v].bytes < 0)
             return rm_fail(err, "value %d: negative bytes", v);
-        if (inst->values[v].bytes >= sum_limit || !add_within(&sum, inst->values[v].bytes))
+        if (!add_within(&sum, inst->values[v].bytes, RM_SUM))
             return rm_fail(err, "value %d: the sum of the bytes does not fit 62 bits", v);
     }
     return true;
@@ -115,7 +109,7 @@ static bool check_fetch(const RematInstance *inst, int32_t i, uint8_t *fetched, 
     const RematOp *of = &inst->ops[o->fetch_of];
     if (fetched[o->fetch_of]++)
         return rm_fail(err, "operator %d has two fetches", o->fetch_of);
-    if (o->link < 0 || o->link >= sum_limit)
+    if (o->link < 0 || o->link >= RM_SUM)
         return rm_fail(err, "operator %d: bad fetch", o->fetch_of);
     if (o->nin || o->ninplace || o->nalt || o->nbarrier || o->once || o->workspace || o->nout != of->nout ||
         (o->nout > 0 && memcmp(o->out, of->out, (size_t)o->nout * sizeof *o->out) != 0))
@@ -126,7 +120,7 @@ static bool check_fetch(const RematInstance *inst, int32_t i, uint8_t *fetched, 
 static bool check_fetches(const RematInstance *inst, char err[REMAT_ERR])
 {
     uint8_t *fetched = RM_NEW(uint8_t, inst->nops);
-    bool fits = inst->link >= 0 && inst->link < sum_limit && inst->host >= 0 && inst->host < sum_limit;
+    bool fits = inst->link >= 0 && inst->link < RM_SUM && inst->host >= 0 && inst->host < RM_SUM;
     bool ok = fits || rm_fail(err, "the link or the host's memory does not fit 62 bits");
     for (int32_t k = 0; k < inst->nfetch && ok; k++)
         ok = check_fetch(inst, inst->nops + k, fetched, err);

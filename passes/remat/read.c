@@ -19,10 +19,10 @@ typedef struct {
 } Ref;
 
 typedef struct {
-    int64_t id, cost, ws;
+    int64_t id, cost;
+    int64_t ws, layer; /* -1: not given */
     int32_t line;
     bool once;
-    int64_t layer;
     Ref *in, *inplace, *before;
     int64_t *out; /* bytes */
     int32_t *keep; /* outputs */
@@ -40,8 +40,7 @@ typedef struct {
     int32_t n;
     Fetch *fetch;
     int32_t nfetch;
-    int64_t persistent, whole, link, host;
-    int64_t loss; /* id, later the record's number; -1 = not given */
+    int64_t persistent, whole, link, host, loss; /* -1: not given; loss: id, later the record's number */
     int32_t loss_line;
     int64_t cost_sum, byte_sum;
     int32_t line;
@@ -51,11 +50,9 @@ typedef struct {
 
 #define reader_fail(r, ln, fmt, ...) rm_fail((r)->err, "line %d: " fmt, ln, __VA_ARGS__)
 
-static void skip_blanks(Reader *r)
-{
-    while (*r->at == ' ' || *r->at == '\t' || *r->at == '\r')
-        r->at++;
-}
+static const char blanks[] = " \t\r\f\v";
+
+static void skip_blanks(Reader *r) { r->at += strspn(r->at, blanks); }
 
 static bool at_end(const Reader *r)
 {
@@ -71,14 +68,20 @@ static bool read_number(Reader *r, const char *what, int64_t *x)
         return reader_fail(r, r->line, "%s is missing", what);
     *x = strtoll(r->at, &end, 10);
     if (end == r->at || isalpha((unsigned char)*end))
-        return reader_fail(r, r->line, "%s: '%.*s' is no number", what,
-                           (int)strcspn(r->at, " \t\r\n"), r->at);
+        return reader_fail(r, r->line, "%s: '%.*s' is no number", what, (int)strcspn(r->at, " \t\r\f\v\n"),
+                           r->at);
     if (errno == ERANGE)
         return reader_fail(r, r->line, "%s does not fit 64 bits", what);
     if (*x < 0)
         return reader_fail(r, r->line, "%s is negative: %lld", what, (long long) *x);
     r->at = end;
     return true;
+}
+
+/* Reads the number of something that may be given once; *x < 0: it was not. */
+static bool read_only(Reader *r, const char *what, int64_t *x)
+{
+    return *x < 0 ? read_number(r, what, x) : reader_fail(r, r->line, "%s: given twice", what);
 }
 
 static bool read_output(Reader *r, int32_t *output)
@@ -161,13 +164,13 @@ static bool read_field(Reader *r, Record *rec)
     Ref ref;
     int64_t x;
     if (take_word(r, "ws="))
-        return read_number(r, "workspace", &rec->ws);
+        return read_only(r, "workspace", &rec->ws);
     if (take_word(r, "keep"))
         return read_keep(r, rec);
     if (take_word(r, "once"))
         return rec->once = true;
     if (take_word(r, "layer="))
-        return read_number(r, "layer", &rec->layer) &&
+        return read_only(r, "layer", &rec->layer) &&
                (rec->layer <= INT32_MAX || reader_fail(r, r->line, "%s", "a layer has a smaller number"));
     if (take_word(r, "alt="))
         return read_alt(r, rec);
@@ -187,29 +190,27 @@ static bool read_field(Reader *r, Record *rec)
         rec->before[rec->nbefore - 1] = ref;
         return true;
     }
-    return reader_fail(r, r->line, "unknown field '%.*s'",
-                       (int)strcspn(r->at, " \t\r\n=;"), r->at);
+    return reader_fail(r, r->line, "unknown field '%.*s'", (int)strcspn(r->at, " \t\r\f\v\n=;"), r->at);
 }
 
 static Record *new_record(Reader *r)
 {
     r->rec = rm_append(r->rec, &r->n, sizeof *r->rec);
     Record *rec = &r->rec[r->n - 1];
-    *rec = (Record){.line = r->line};
+    *rec = (Record){.line = r->line, .ws = -1, .layer = -1};
     return rec;
 }
 
 /* Checks the limits of remat_check here as well, for a message that names the line. */
 static bool add_sums(Reader *r, const Record *rec)
 {
-    const int64_t limit = (int64_t)1 << 62;
     int64_t cost = rec->cost;
     for (int32_t k = 0; k < rec->nalt; k++)
         cost = rec->alt[k].cost > cost ? rec->alt[k].cost : cost;
-    if (cost >= limit || (r->cost_sum += cost) >= limit)
-        return reader_fail(r, r->line, "%s", "the sum of the costs does not fit 62 bits");
+    if (cost >= RM_COSTS || (r->cost_sum += cost) >= RM_COSTS)
+        return reader_fail(r, r->line, "%s", "the sum of the costs does not fit 52 bits: take a larger unit");
     for (int32_t k = 0; k < rec->nout; k++)
-        if (rec->out[k] >= limit || (r->byte_sum += rec->out[k]) >= limit)
+        if (rec->out[k] >= RM_SUM || (r->byte_sum += rec->out[k]) >= RM_SUM)
             return reader_fail(r, r->line, "%s",
                                "the sum of the bytes does not fit 62 bits");
     return true;
@@ -240,10 +241,10 @@ static bool read_operator(Reader *r)
     return add_sums(r, rec);
 }
 
-/* Reads the number of a line that holds a word and a number. */
-static bool read_setting(Reader *r, const char *what, int64_t *x)
+/* Reads the last number of a line. */
+static bool read_last(Reader *r, const char *what, int64_t *x)
 {
-    if (!read_number(r, what, x))
+    if (!read_only(r, what, x))
         return false;
     skip_blanks(r);
     return at_end(r) || reader_fail(r, r->line, "text behind the %s", what);
@@ -252,9 +253,8 @@ static bool read_setting(Reader *r, const char *what, int64_t *x)
 /* fetch ID COST LINK */
 static bool read_fetch(Reader *r)
 {
-    Fetch f = {.line = r->line};
-    if (!read_number(r, "id", &f.id) || !read_number(r, "cost", &f.cost) ||
-        !read_setting(r, "link", &f.link))
+    Fetch f = {.line = r->line, .link = -1};
+    if (!read_number(r, "id", &f.id) || !read_number(r, "cost", &f.cost) || !read_last(r, "link", &f.link))
         return false;
     if (r->nfetch == 1 << 28)
         return reader_fail(r, r->line, "%s", "too many fetches");
@@ -269,24 +269,24 @@ static bool read_line(Reader *r)
     if (take_word(r, "fetch"))
         return read_fetch(r);
     if (take_word(r, "link"))
-        return read_setting(r, "link", &r->link);
+        return read_last(r, "link", &r->link);
     if (take_word(r, "host"))
-        return read_setting(r, "bytes of the host", &r->host);
+        return read_last(r, "bytes of the host", &r->host);
     if (take_word(r, "persistent"))
-        return read_setting(r, "persistent bytes", &r->persistent);
+        return read_last(r, "persistent bytes", &r->persistent);
     if (take_word(r, "whole"))
-        return read_setting(r, "bytes of the whole", &r->whole);
+        return read_last(r, "bytes of the whole", &r->whole);
     if (take_word(r, "loss")) {
         r->loss_line = r->line;
-        return read_setting(r, "loss", &r->loss);
+        return read_last(r, "loss", &r->loss);
     }
     return at_end(r) || read_operator(r);
 }
 
 static bool read_lines(Reader *r, const char *text)
 {
-    r->loss = -1;
-    for (r->at = text; *r->at; r->at += *r->at == '\n') {
+    r->persistent = r->whole = r->link = r->host = r->loss = -1;
+    for (r->at = text + bom_bytes(text); *r->at; r->at += *r->at == '\n') {
         r->line++;
         if (!read_line(r))
             return false;
@@ -498,11 +498,13 @@ static bool build_inplace(Reader *r, const Record *rec, RematInPlace *to)
     return true;
 }
 
+static int64_t given(int64_t x) { return x < 0 ? 0 : x; }
+
 static void build_fetches(const Reader *r, const int32_t *number, RematInstance *inst, Storage *s)
 {
     inst->nfetch = r->nfetch;
-    inst->link = r->link;
-    inst->host = r->host;
+    inst->link = given(r->link);
+    inst->host = given(r->host);
     for (int32_t k = 0; k < r->nfetch; k++) {
         const Fetch *f = &r->fetch[k];
         const RematOp *of = &s->ops[number[f->id]];
@@ -517,8 +519,13 @@ static bool build_instance(Reader *r, const int32_t *number, RematInstance *inst
 {
     Storage *s = storage_new(r);
     int32_t loss = r->loss < 0 ? -1 : number[r->loss];
-    *inst = (RematInstance){.nops = r->n, .ops = s->ops, .values = s->values, .persistent = r->persistent,
-                            .loss = loss, .memory = s, .whole = r->whole};
+    *inst = (RematInstance){.nops = r->n,
+                            .ops = s->ops,
+                            .values = s->values,
+                            .persistent = given(r->persistent),
+                            .loss = loss,
+                            .memory = s,
+                            .whole = given(r->whole)};
     int32_t *ints = s->ints, *value = RM_NEW(int32_t, r->n);
     RematInPlace *inplace = s->inplace;
     RematAlt *alts = s->alts;
@@ -544,13 +551,13 @@ static bool build_instance(Reader *r, const int32_t *number, RematInstance *inst
         if (rec->nalt)
             memcpy(alts, rec->alt, sizeof *alts * (size_t)rec->nalt);
         s->ops[number[i]] = (RematOp){.cost = rec->cost,
-                                      .workspace = rec->ws,
+                                      .workspace = given(rec->ws),
                                       .nin = rec->nin,
                                       .nout = rec->nout,
                                       .in = in,
                                       .out = out,
                                       .once = rec->once,
-                                      .layer = (int32_t)rec->layer,
+                                      .layer = (int32_t)given(rec->layer),
                                       .ninplace = rec->ninplace,
                                       .inplace = inplace,
                                       .nalt = rec->nalt,

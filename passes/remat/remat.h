@@ -90,8 +90,8 @@ typedef struct {
     int64_t host;         /* limit on the bytes of all values that a schedule fetches, each once; 0: none */
 } RematInstance;
 
-/* Checks ranges, producers, order, barriers, and that the sums of costs and bytes stay
- * below 2^62. Does the same for every instance the functions below are given. */
+/* Checks ranges, producers, order, barriers, and that the costs of the dearest kernels sum to less than 2^52
+ * and the bytes to less than 2^62. Does the same for every instance the functions below are given. */
 bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
 
 /* Reads a .dag file. One operator per line, '#' starts a comment:
@@ -112,11 +112,11 @@ bool remat_check(const RematInstance *inst, char err[REMAT_ERR]);
  *
  * If no line has a layer, layers end where one value carries everything across.
  * A line "whole N" sets the bytes that budgets in percent are relative to (0: the input order's peak).
- * An input ID.K is output K of operator ID. A line "persistent N" sets the persistent
- * bytes, a line "loss ID" names the last forward operator. A line "fetch ID COST LINK" says that the
- * outputs of ID may be fetched, a line "link N" sets the limit on the LINKs of all fetches, a line "host N"
- * the limit on bytes that are fetched, each once (0: none). ids: the file's id of each operator;
- * for a fetch, of the operator it fetches (owned by the instance); may be NULL. */
+ * No setting and no ws, layer stands twice. An input ID.K is output K of operator ID. A line "persistent N"
+ * sets the persistent bytes, a line "loss ID" names the last forward operator. A line "fetch ID COST LINK"
+ * says that the outputs of ID may be fetched, a line "link N" sets the limit on the LINKs of all fetches, a
+ * line "host N" the limit on bytes that are fetched, each once (0: none). ids: the file's id of each
+ * operator; for a fetch, of the operator it fetches (owned by the instance); may be NULL. */
 bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
                 char err[REMAT_ERR]);
 bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,

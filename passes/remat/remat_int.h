@@ -9,6 +9,12 @@
 #include <stddef.h>
 #include <stdio.h>
 
+/* Instances' bytes and limits stay below RM_SUM, their costs below RM_COSTS: floating point has these
+ * exactly, and schedules that cost a thousand times as much fit an integer. Those above RM_SUM are not
+ * considered. */
+#define RM_SUM ((int64_t)1 << 62)
+#define RM_COSTS ((int64_t)1 << 52)
+
 /* ---- helpers (instance.c) ------------------------------------------------------------ */
 
 #define RM_NEW(T, n) ((T *)mem_new((size_t)(n), sizeof(T)))
@@ -117,9 +123,9 @@ void seq_free(Seq *s);
 /* ---- exact accounting of a sequence (evaluate.c) ------------------------------------- */
 
 /* Chooses for each step the cheapest kernel that keeps the step within budget, or the one
- * with the least workspace where none does; alt may be NULL. Sums cost and peak. */
-void seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt,
-                 int64_t *cost, int64_t *peak);
+ * with the least workspace where none does; alt may be NULL. Sums cost and peak; false: the cost is above
+ * RM_SUM. */
+bool seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt, int64_t *cost, int64_t *peak);
 
 /* ---- order (hoist.c) ----------------------------------------------------------------- */
 

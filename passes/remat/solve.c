@@ -41,7 +41,10 @@ bool result_offer(RematResult *r, const Problem *p, const Seq *s, int64_t budget
 {
     uint8_t *alt = RM_NEW(uint8_t, s->n);
     int64_t cost, peak;
-    seq_account(p, s, budget, alt, &cost, &peak);
+    if (!seq_account(p, s, budget, alt, &cost, &peak)) {
+        free(alt);
+        return false;
+    }
     bool fits = peak <= budget;
     bool cheaper = cost < r->cost || (cost == r->cost && s->n < r->n);
     bool better = fits != r->feasible ? fits : fits ? cheaper : peak < r->peak;
