@@ -45,6 +45,9 @@ static inline SliceAttrs slice_all(const Type *t) /* the slice that is all of t 
     return s;
 }
 
+/* The slice of w, which broadcasts to the whole, that belongs to a slice of the whole; at NULL: all of w. */
+Val build_slice_like(Graph *g, Val w, const Type *whole, const SliceAttrs *at);
+
 typedef struct { int64_t axis; } AxisAttrs;              /* concat x...; softmax, log_softmax x;
                                                             gather x, i; gather_elements x, i */
 typedef struct { Ints before, after; int64_t mode; double value; } PadAttrs; /* pad x; counts >= 0 */

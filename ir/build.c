@@ -286,6 +286,24 @@ Val build_slice(Graph *g, Val a, int axis, int64_t start, int64_t len)
     return build(g, OP_slice, NULL, 1, &a, &at);
 }
 
+Val build_slice_like(Graph *g, Val w, const Type *whole, const SliceAttrs *at)
+{
+    if (!at)
+        return w;
+    const Type *t = val_type(g, w);
+    SliceAttrs own = {.start.n = t->rank, .step.n = t->rank, .size.n = t->rank};
+    bool all = true;
+    for (int i = 0; i < t->rank; i++) {
+        int d = i + whole->rank - t->rank;
+        bool cut = t->dim[i] == whole->dim[d];
+        own.start.v[i] = cut ? at->start.v[d] : 0;
+        own.step.v[i] = cut ? at->step.v[d] : 1;
+        own.size.v[i] = cut ? at->size.v[d] : t->dim[i];
+        all &= own.size.v[i] == t->dim[i];
+    }
+    return all ? w : build(g, OP_slice, NULL, 1, &w, &own);
+}
+
 Val build_pad(Graph *g, Val a, int axis, int64_t size)
 {
     const Type *t = val_type(g, a);

@@ -254,25 +254,6 @@ static Val per_channel(Graph *g, Val v, int rank, int axis)
     return build_reshape(g, v, t.rank, t.dim);
 }
 
-/* The slice of w, which broadcasts to the whole, that belongs to a slice of the whole; at NULL: all of w. */
-static Val slice_operand(Graph *g, Val w, const Type *whole, const SliceAttrs *at)
-{
-    if (!at)
-        return w;
-    const Type *t = val_type(g, w);
-    SliceAttrs own = {.start.n = t->rank, .step.n = t->rank, .size.n = t->rank};
-    bool all = true;
-    for (int i = 0; i < t->rank; i++) {
-        int d = i + whole->rank - t->rank;
-        bool cut = t->dim[i] == whole->dim[d];
-        own.start.v[i] = cut ? at->start.v[d] : 0;
-        own.step.v[i] = cut ? at->step.v[d] : 1;
-        own.size.v[i] = cut ? at->size.v[d] : t->dim[i];
-        all &= own.size.v[i] == t->dim[i];
-    }
-    return all ? w : build(g, OP_slice, NULL, 1, &w, &own);
-}
-
 /* Builds the result of a norm from its statistics, by the same operations in the same order as its kernel. */
 static Val recompute_norm(Graph *g, NodeId id, const SliceAttrs *at)
 {
@@ -284,12 +265,12 @@ static Val recompute_norm(Graph *g, NodeId id, const SliceAttrs *at)
                   n.nin > 1 ? n.in[1] : (Val){0}, n.nin > 2 ? n.in[2] : (Val){0}};
     static const Op op[] = {OP_sub, OP_mul, OP_mul, OP_add};
     DType sum = dtype_sum(whole.dt);
-    Val y = build_cast(g, slice_operand(g, n.in[0], &whole, at), sum);
+    Val y = build_cast(g, build_slice_like(g, n.in[0], &whole, at), sum);
     for (int i = 0; i < 4; i++) {
         if (!with[i].i)
             continue;
         Val w = batch ? per_channel(g, with[i], whole.rank, (int)((const NormAttrs *)n.attr)->axis) : with[i];
-        y = build2(g, op[i], y, build_cast(g, slice_operand(g, w, &whole, at), sum));
+        y = build2(g, op[i], y, build_cast(g, build_slice_like(g, w, &whole, at), sum));
     }
     return build_cast(g, y, whole.dt);
 }
@@ -352,7 +333,7 @@ static void recompute_slice(Graph *g, NodeId id, NodeId reader)
     const SliceAttrs *at = g->nodes[reader.i].attr;
     Val again, in[3]; /* a pointwise operator has at most 3 operands */
     for (int i = 0; i < n.nin && !is_norm(&n); i++)
-        in[i] = slice_operand(g, n.in[i], val_type(g, n.out[0]), at);
+        in[i] = build_slice_like(g, n.in[i], val_type(g, n.out[0]), at);
     again = is_norm(&n) ? recompute_norm(g, id, at) : build(g, n.op, NULL, n.nin, in, n.attr);
     Node *r = &g->nodes[reader.i];
     r->op = OP_copy;

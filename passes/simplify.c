@@ -4,7 +4,7 @@
  * views and flags; it never reorders floating-point additions.  But x + 0 is x, which leaves a zero its sign.
  */
 #include "../ir/attrs.h"
-#include "rewrite.h"
+#include "simplify.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,15 +117,26 @@ static Val rule_reshape(Rewrite *rw, const Node *n)
     return p ? build_reshape(rw->g, p->in[0], t->rank, t->dim) : none();
 }
 
+/* a transpose of a transpose; of an expanded value */
 static Val rule_transpose(Rewrite *rw, const Node *n)
 {
-    const Node *p = n->op == OP_transpose ? rewrite_def(rw, n->in[0], OP_transpose) : NULL;
-    if (!p)
+    const Node *p = n->op == OP_transpose ? graph_def(rw->g, n->in[0]) : NULL;
+    if (!p || (p->op != OP_transpose && p->op != OP_expand))
         return none();
     const TransposeAttrs *outer = n->attr, *inner = p->attr;
+    const Type y = *val_type(rw->g, n->out[0]), x = *val_type(rw->g, p->in[0]);
+    int64_t full[MAX_RANK];
     int perm[MAX_RANK];
-    for (int i = 0; i < outer->perm.n; i++)
-        perm[i] = (int)inner->perm.v[outer->perm.v[i]];
+    for (int i = 0; i < y.rank; i++) {
+        perm[i] = (int)outer->perm.v[i];
+        full[i] = i < y.rank - x.rank ? 1 : x.dim[i - (y.rank - x.rank)];
+    }
+    if (p->op == OP_expand) {
+        Val v = build_transpose(rw->g, build_reshape(rw->g, p->in[0], y.rank, full), perm);
+        return build_expand(rw->g, v, y.rank, y.dim);
+    }
+    for (int i = 0; i < y.rank; i++)
+        perm[i] = (int)inner->perm.v[perm[i]];
     return build_transpose(rw->g, p->in[0], perm);
 }
 
@@ -309,66 +320,6 @@ static Val rule_matmul_batch_sum(Rewrite *rw, const Node *n)
     return build_reshape(g, build(g, OP_matmul, NULL, 2, in, &at), t.rank, t.dim);
 }
 
-/* The concatenation of the parts that a slice of a concatenation consists of; {0}: not of whole parts. */
-static Val whole_parts(Graph *g, const Node *slice, const Node *concat)
-{
-    const SliceAttrs *at = slice->attr;
-    const Type *x = val_type(g, slice->in[0]);
-    int axis = (int)((const AxisAttrs *)concat->attr)->axis, from = 0, to;
-    for (int d = 0; d < x->rank; d++)
-        if (at->step.v[d] != 1 || (d != axis && at->size.v[d] != x->dim[d]))
-            return none();
-    int64_t before = at->start.v[axis], len = at->size.v[axis];
-    for (; before > 0; from++)
-        before -= val_type(g, concat->in[from])->dim[axis];
-    for (to = from; to < concat->nin && len > 0; to++)
-        len -= val_type(g, concat->in[to])->dim[axis];
-    return before == 0 && len == 0 ? build_concat(g, to - from, concat->in + from, axis) : none();
-}
-
-static Val slice_transposed(Graph *g, const Node *slice, const Node *p)
-{
-    const SliceAttrs *of = slice->attr;
-    const TransposeAttrs *perm = p->attr;
-    SliceAttrs at = *of;
-    for (int i = 0; i < at.start.n; i++) {
-        int64_t d = perm->perm.v[i];
-        at.start.v[d] = of->start.v[i];
-        at.step.v[d] = of->step.v[i];
-        at.size.v[d] = of->size.v[i];
-    }
-    Val v = build(g, OP_slice, slice->name, 1, p->in, &at);
-    return build(g, OP_transpose, p->name, 1, &v, perm);
-}
-
-/* a slice of everything; a slice within one part of a concatenation, such as of a complex number's parts, or
- * of several whole parts; a slice of a transpose that nothing else reads */
-static Val rule_slice(Rewrite *rw, const Node *n)
-{
-    if (n->op != OP_slice)
-        return none();
-    SliceAttrs at = *(const SliceAttrs *)n->attr;
-    const Type *y = val_type(rw->g, n->out[0]);
-    if (type_equal(y, val_type(rw->g, n->in[0])) && ints_are(&at.step, 1))
-        return n->in[0];
-    const Node *p = rewrite_def(rw, n->in[0], OP_transpose);
-    if (p && rewrite_once(rw, n->in[0]))
-        return slice_transposed(rw->g, n, p);
-    p = rewrite_def(rw, n->in[0], OP_concat);
-    if (!p || type_count(y) == 0)
-        return none();
-    int64_t axis = ((const AxisAttrs *)p->attr)->axis, *first = &at.start.v[axis];
-    int64_t last = *first + (y->dim[axis] - 1) * at.step.v[axis];
-    for (int i = 0; i < p->nin && *first >= 0 && last >= 0; i++) {
-        int64_t len = val_type(rw->g, p->in[i])->dim[axis];
-        if (*first < len && last < len)
-            return build(rw->g, OP_slice, n->name, 1, &p->in[i], &at);
-        *first -= len;
-        last -= len;
-    }
-    return whole_parts(rw->g, n, p);
-}
-
 /* A 1x1 convolution with strides reads only some positions: sliced to these it is a product, without
  * the workspace of a convolution of the whole.  Its gradients are then products, too, and
  * convolutions that read the same positions share the slice. */
@@ -445,83 +396,6 @@ static Val rule_uniform(Rewrite *rw, const Node *n)
     return none();
 }
 
-/* ---- sums of slice gradients that tile the whole: a concatenation -------------------- */
-
-enum { SUMS_MAX = 4096 }; /* most additions in a chain, which has as many as a recurrence has steps */
-typedef struct {
-    Val part;
-    int64_t start;
-} Tile;
-typedef struct {
-    Tile *tile; /* NULL: tiles are only counted */
-    int n, axis, sums;
-    int64_t covered;
-} Tiles;
-
-static bool add_tile(const Rewrite *rw, Tiles *t, const Node *n)
-{
-    const SliceAttrs *at = n->attr;
-    const Type *x = val_type(rw->g, n->in[0]);
-    int axis = -1;
-    for (int d = 0; d < x->rank; d++) {
-        if (at->step.v[d] != 1)
-            return false;
-        if (x->dim[d] != at->size.v[d]) {
-            if (axis >= 0)
-                return false;
-            axis = d;
-        }
-    }
-    if (axis < 0 || (t->n && axis != t->axis))
-        return false;
-    if (t->tile)
-        t->tile[t->n] = (Tile){n->in[0], at->start.v[axis]};
-    t->axis = axis;
-    t->covered += x->dim[axis];
-    t->n++;
-    return true;
-}
-
-static bool collect_tiles(const Rewrite *rw, Tiles *t, const Node *sum)
-{
-    bool ok = t->sums++ < SUMS_MAX;            /* longer chains stay */
-    for (int deeper = 0; deeper < 2; deeper++) /* both operands are checked before the walk descends */
-        for (int i = 0; ok && i < 2; i++) {
-            const Node *n = graph_def(rw->g, sum->in[i]);
-            if (deeper && n->op == OP_add)
-                ok = collect_tiles(rw, t, n);
-            else if (!deeper)
-                ok = n && rewrite_once(rw, sum->in[i]) &&
-                     (n->op == OP_add || (n->op == OP_slice_bwd && add_tile(rw, t, n)));
-        }
-    return ok;
-}
-
-static int by_start(const void *a, const void *b)
-{
-    const Tile *x = a, *y = b;
-    return (x->start > y->start) - (x->start < y->start);
-}
-
-static Val rule_tiles(Rewrite *rw, const Node *n)
-{
-    Graph *g = rw->g;
-    Tiles t = {.n = 0};
-    if (n->op != OP_add || !collect_tiles(rw, &t, n) || t.covered != val_type(g, n->out[0])->dim[t.axis])
-        return none();
-    t = (Tiles){.tile = NEW(g->arena, Tile, t.n)};
-    collect_tiles(rw, &t, n);
-    qsort(t.tile, (size_t)t.n, sizeof *t.tile, by_start);
-    Val *part = NEW(g->arena, Val, t.n);
-    int64_t at = 0;
-    for (int i = 0; i < t.n; at += val_type(g, part[i++])->dim[t.axis]) {
-        part[i] = t.tile[i].part;
-        if (t.tile[i].start != at)
-            return none();
-    }
-    return build_concat(g, t.n, part, t.axis);
-}
-
 /* max_pool(relu(x)) = relu(max_pool(x)): the gradient then needs only the smaller result.  Behind a norm it
  * does not need the ReLU's result anyway (inline.c), which is made with the norm's. */
 static Val rule_relu_pooled(Rewrite *rw, const Node *n)
@@ -537,8 +411,8 @@ static Rule *const rules[] = {
     rule_product_scaled, /* must be first: pass_simplify leaves it out for fp16 */
     rule_copy, rule_neutral, rule_cast, rule_sum_rounded, rule_sum_widened, rule_neg, rule_reshape,
     rule_transpose, rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
-    rule_matmul_batch_sum, rule_slice, rule_conv_positions, rule_expand_operand, rule_uniform,
-    rule_tiles, rule_relu_pooled, NULL,
+    rule_matmul_batch_sum, rule_slice, rule_slice_bwd, rule_concat, rule_transpose_parts, rule_boxes,
+    rule_conv_positions, rule_expand_operand, rule_uniform, rule_relu_pooled, NULL,
 };
 
 /* For fp16 without rule_product_scaled, as values that are f32 now may become f16. */
