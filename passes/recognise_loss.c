@@ -172,7 +172,9 @@ Val rule_log_sigmoid(Rewrite *rw, const Node *n)
     const Node *s = rewrite_def(rw, n->in[0], OP_sigmoid);
     if (s)
         return build1(g, OP_neg, build1(g, OP_softplus, build1(g, OP_neg, s->in[0])));
-    const Node *d = rewrite_def(rw, n->in[0], OP_sub);
-    s = d && rewrite_scalar(rw, d->in[0], &one) && one == 1 ? rewrite_def(rw, d->in[1], OP_sigmoid) : NULL;
+    const Node *d = rewrite_def(rw, n->in[0], OP_sub); /* 1 - s, or -s + 1 */
+    const Node *m = rewrite_def(rw, d ? none() : form_shifted(rw, n->in[0], &one), OP_neg);
+    if (m || (d && rewrite_scalar(rw, d->in[0], &one)))
+        s = one == 1 ? rewrite_def(rw, m ? m->in[0] : d->in[1], OP_sigmoid) : NULL;
     return s ? build1(g, OP_neg, build1(g, OP_softplus, s->in[0])) : none();
 }
