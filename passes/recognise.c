@@ -159,6 +159,9 @@ static Rule *const rules[] = {
 static Rule *const rules_writes[] = {/* recognise_box.c */ rule_box_read,
                                      /* recognise_writes.c */ rule_box_written, NULL};
 
+/* Behind the others, whose forms have roots in them. */
+static Rule *const rules_ends[] = {/* recognise_norm.c */ rule_root, NULL};
+
 /* Is x a product of matrices, perhaps behind elementwise operators? */
 static bool is_product(const Graph *g, Val x)
 {
@@ -211,6 +214,7 @@ bool pass_recognise(Graph *g, PassCtx *cx)
     TRY(rewrite_run(g, cx->tmp, rules_writes, false, &written));
     if (written) /* what reads slices that were written reads the parts */
         TRY(pass_simplify(g, cx) && rewrite_run(g, cx->tmp, rules, false, &cx->changed));
+    TRY(rewrite_run(g, cx->tmp, rules_ends, false, &cx->changed));
     cx->changed |= written;
     note_scores(g, cx);
     return true;

@@ -284,3 +284,28 @@ Val rule_norm_affine(Rewrite *rw, const Node *n)
     }
     return none();
 }
+
+/* ---- norms that are values ------------------------------------------------------------- */
+
+/* Is v a sum of squares, scaled or viewed, or a product of such (of two norms in a cosine)? */
+static bool sums_squares(const Rewrite *rw, Val v, int depth)
+{
+    double c;
+    skip_reshape(rw, &v);
+    const Node *sum = rewrite_def(rw, v, OP_reduce_sum), *e = rewrite_def(rw, v, OP_expand);
+    const Node *m = rewrite_def(rw, v, OP_mul);
+    Val of = e ? e->in[0] : form_scaled(rw, v, &c);
+    if (sum || depth == FORM_DEPTH)
+        return sum && rewrite_def(rw, sum->in[0], OP_square);
+    if (of.i)
+        return sums_squares(rw, of, depth + 1);
+    return m && sums_squares(rw, m->in[0], depth + 1) && sums_squares(rw, m->in[1], depth + 1);
+}
+
+/* sqrt of such is a norm or a standard deviation: PyTorch's have gradient zero where they are zero, where
+ * that of sqrt is not finite. */
+Val rule_root(Rewrite *rw, const Node *n)
+{
+    bool found = n->op == OP_sqrt && sums_squares(rw, n->in[0], 0);
+    return found ? build(rw->g, OP_root, n->name, 1, n->in, NULL) : none();
+}
