@@ -203,7 +203,7 @@ static void renumber(const Node *n, int rank, void *attr)
     } else if (n->op == OP_pad) {
         moved_ints(pad->before.v, rank);
         moved_ints(pad->after.v, rank);
-    } else if (node_def(n)->attrs && n->op >= OP_reduce_sum && n->op <= OP_reduce_prod) {
+    } else if (node_def(n)->attrs && n->op >= OP_reduce_sum && n->op <= OP_reduce_log_sum_exp) {
         uint32_t axes = 0;
         for (int i = 0; i < reduce->axes.n; i++)
             axes |= 1u << place((int)reduce->axes.v[i], rank);
@@ -277,6 +277,7 @@ static Kind kind_of(const Layout *x, const Node *n)
     case OP_reduce_max:
     case OP_reduce_min:
     case OP_reduce_prod:
+    case OP_reduce_log_sum_exp:
         return ((const ReduceAttrs *)n->attr)->keepdims ? FOLLOWS
                : keeps_order(n, t->rank)                ? ORDERLESS
                                                         : STAYS;

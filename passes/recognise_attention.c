@@ -64,6 +64,10 @@ Val rule_log_softmax(Rewrite *rw, const Node *n)
     if (n->op != OP_sub)
         return none();
     Val z = n->in[0], norm = n->in[1], t = none();
+    const Node *lse = rewrite_def(rw, norm, OP_reduce_log_sum_exp);
+    const ReduceAttrs *over = lse ? lse->attr : NULL;
+    if (lse && lse->in[0].i == z.i && over->axes.n == 1 && over->keepdims)
+        return along(rw, n, OP_log_softmax, z, over->axes.v[0]);
     const Node *sum = rewrite_def(rw, norm, OP_add);
     for (int i = 0; sum && !t.i && i < 2; i++)
         if (rewrite_def(rw, sum->in[i], OP_log))

@@ -178,3 +178,35 @@ Val rule_log_sigmoid(Rewrite *rw, const Node *n)
         s = one == 1 ? rewrite_def(rw, m ? m->in[0] : d->in[1], OP_sigmoid) : NULL;
     return s ? build1(g, OP_neg, build1(g, OP_softplus, s->in[0])) : none();
 }
+
+/* Is v the same value as m, reshaped or not? */
+static bool is_view_of(const Rewrite *rw, Val v, Val m)
+{
+    for (const Node *r; v.i != m.i && (r = rewrite_def(rw, v, OP_reshape));)
+        v = r->in[0];
+    for (const Node *r; v.i != m.i && (r = rewrite_def(rw, m, OP_reshape));)
+        m = r->in[0];
+    return v.i == m.i;
+}
+
+/* m + log(sum(exp(x - m))) = log(sum(exp(x))), whatever m is: no gradient goes through a maximum. */
+Val rule_log_sum_exp(Rewrite *rw, const Node *n)
+{
+    for (int i = 0; n->op == OP_add && i < 2; i++) {
+        const Node *l = rewrite_def(rw, n->in[i], OP_log);
+        const Node *r = l ? rewrite_def(rw, l->in[0], OP_reduce_sum) : NULL;
+        const Node *e = r ? rewrite_def(rw, r->in[0], OP_exp) : NULL;
+        const Node *d = e ? rewrite_def(rw, e->in[0], OP_sub) : NULL;
+        if (!d || !is_view_of(rw, n->in[1 - i], d->in[1]))
+            continue;
+        const Type *x = val_type(rw->g, d->in[0]), *m = val_type(rw->g, d->in[1]);
+        uint32_t axes = axes_mask(&((const ReduceAttrs *)r->attr)->axes);
+        bool along = m->rank == x->rank && type_same_shape(x, val_type(rw->g, d->out[0])) &&
+                     type_same_shape(val_type(rw->g, n->out[0]), val_type(rw->g, r->out[0]));
+        for (int k = 0; along && k < x->rank; k++)
+            along = m->dim[k] == (axes >> k & 1 ? 1 : x->dim[k]);
+        if (along)
+            return build(rw->g, OP_reduce_log_sum_exp, n->name, 1, d->in, r->attr);
+    }
+    return none();
+}

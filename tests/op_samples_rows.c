@@ -416,6 +416,7 @@ SampleFn *const sample_rows[OP_COUNT] = {
     [OP_reduce_max] = reduce,
     [OP_reduce_min] = reduce,
     [OP_reduce_prod] = reduce,
+    [OP_reduce_log_sum_exp] = reduce,
     [OP_matmul] = matmul,
     [OP_matmul_add] = matmul,
     [OP_matmul_bias] = matmul,

@@ -80,22 +80,6 @@ static bool import_reduce_log_sum(OnnxNode *n)
     return n->out[0].i;
 }
 
-/* max + log sum exp(x - max); a maximum that is not finite is replaced by 0. */
-static bool import_reduce_log_sum_exp(OnnxNode *n)
-{
-    Reduction r;
-    Graph *g = n->g;
-    TRY(read_reduction(n, 18, &r));
-    Val top = build_reduce(g, OP_reduce_max, r.x, r.axes, true);
-    Val endless = with_consts(g, OP_isinf, top, 1, 1);
-    top = build3(g, OP_where, endless, scalar_like(g, top, 0), top);
-    Val sum = reduce(g, OP_reduce_sum, &r, one(g, OP_exp, build2(g, OP_sub, r.x, top)));
-    TRY(sum.i);
-    const Type *t = val_type(g, sum);
-    n->out[0] = build2(g, OP_add, one(g, OP_log, sum), build_reshape(g, top, t->rank, t->dim));
-    return n->out[0].i;
-}
-
 /* ---- along one axis ----------------------------------------------------- */
 
 /* Applies f along the axis.  Before opset 13 the operator saw a matrix: all dimensions before
@@ -187,7 +171,7 @@ const OnnxOp onnx_reduce[] = {
     {"ReduceL1", 1, .import = import_reduce_sum_of, .native = OP_abs},
     {"ReduceL2", 1, .import = import_reduce_l2},
     {"ReduceLogSum", 1, .import = import_reduce_log_sum},
-    {"ReduceLogSumExp", 1, .import = import_reduce_log_sum_exp},
+    {"ReduceLogSumExp", 1, .import = import_reduce, .native = OP_reduce_log_sum_exp},
     {"ReduceMax", 1, .import = import_reduce, .native = OP_reduce_max},
     {"ReduceMean", 1, .import = import_reduce_mean},
     {"ReduceMin", 1, .import = import_reduce, .native = OP_reduce_min},

@@ -1,5 +1,6 @@
 /* reduce.c -- reductions over any set of axes. */
 #include "common.h"
+#include <float.h>
 
 static const AttrDef reduce_attrs[] = {ATTR(ReduceAttrs, axes, AT_INTS, 0),
                                        ATTR(ReduceAttrs, keepdims, AT_I64, 1)};
@@ -84,11 +85,44 @@ static bool prod_grad(Grad *gr, const Node *n)
     return true;
 }
 
-#define REDUCE(id, computes, grad_fn)                                                        \
+/* The largest finite number of a type. */
+static double largest(DType dt)
+{
+    return dt == DT_F64 ? DBL_MAX : dt == DT_F16 ? 65504 : dt == DT_BF16 ? 0x1.fep127 : (double)FLT_MAX;
+}
+
+/* log(sum(exp(x))), of what is less the maximum; one that is not finite is replaced by the finite number next
+ * to it. */
+static bool log_sum_exp_lower(Kernel *k, const Graph *g, const Node *n)
+{
+    uint32_t mask = axes_mask(&((const ReduceAttrs *)n->attr)->axes);
+    const Type *x = in_type(g, n, 0);
+    k_space(k, x, mask);
+    int v = k_load(k, 0, x), low = k_const(k, KT_REAL, -largest(x->dt));
+    int high = k_const(k, KT_REAL, largest(x->dt));
+    int top = k_op(k, OP_min, k_op(k, OP_max, k_reduce(k, K_MAX, v), low, 0), high, 0);
+    int sum = k_reduce(k, K_SUM, k_op(k, OP_exp, k_op(k, OP_sub, v, top, 0), 0, 0));
+    k_store_keep(k, 1, k_op(k, OP_add, k_op(k, OP_log, sum, 0, 0), top, 0), mask);
+    return true;
+}
+
+/* dx = dy * exp(x - y); where all are -inf, so is y, and dx is 0. */
+static bool log_sum_exp_grad(Grad *gr, const Node *n)
+{
+    Graph *g = gr->g;
+    DType dt = val_type(g, n->in[0])->dt;
+    Val y = build2(g, OP_max, kept(g, n, n->out[0]), build_scalar(g, dt, -largest(dt)));
+    Val e = build1(g, OP_exp, build2(g, OP_sub, n->in[0], y));
+    grad_add(gr, n->in[0], build2(g, OP_mul, e, kept(g, n, grad_out(gr, n, 0))));
+    return true;
+}
+
+#define REDUCE(id, computes, grad_fn, lower_fn)                                                              \
     const OpDef op_##id = {.name = #id, .min_in = 1, .max_in = 1, .nout = 1, .in = computes,                 \
                            ATTRS(reduce_attrs, ReduceAttrs), .infer = reduce_infer, .grad = grad_fn,         \
-                           .lower = reduce_lower};
-REDUCE(reduce_sum, IN_SINGLE, sum_grad)
-REDUCE(reduce_max, IN_WIDEST, extremum_grad)
-REDUCE(reduce_min, IN_WIDEST, extremum_grad)
-REDUCE(reduce_prod, IN_SINGLE, prod_grad)
+                           .lower = lower_fn};
+REDUCE(reduce_sum, IN_SINGLE, sum_grad, reduce_lower)
+REDUCE(reduce_max, IN_WIDEST, extremum_grad, reduce_lower)
+REDUCE(reduce_min, IN_WIDEST, extremum_grad, reduce_lower)
+REDUCE(reduce_prod, IN_SINGLE, prod_grad, reduce_lower)
+REDUCE(reduce_log_sum_exp, IN_SINGLE, log_sum_exp_grad, log_sum_exp_lower)
