@@ -25,6 +25,11 @@ Kernel cuda_by_columns(const Kernel *k)
             by.p[body[i].chunks] = k->p[body[i].columns];
             by.p[body[i].width] = 1;
         }
+    if (cuda_is_body(k, "resample") && k->items > 0) { /* nor positions along the axis */
+        by.items = by.items / k->p[6] * k->p[2];
+        by.p[5] = 1;
+        by.p[6] = k->p[2];
+    }
     return by;
 }
 

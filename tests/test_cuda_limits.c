@@ -132,7 +132,9 @@ START_TEST(neighbours_have_threads)
         "pads=[0,0,0,0,0,0], dilations=[1,1,1], out=[4,250,32]}\n"
         "  %d: f32[2,3,8,500,64] = max_pool_bwd %q, %p {kernel=[2,2,2], strides=[2,2,2], "
         "pads=[0,0,0,0,0,0], dilations=[1,1,1], out=[4,250,32], shape=[2,3,8,500,64]}\n"
-        "  output %a\n  output %d\n}\n";
+        "  input %l: f32[1,64]\n  input %j: i64[3072,2]\n  input %w: f32[3072,2]\n"
+        "  %r: f32[1,3072] = resample %l, %j, %w {axis=1}\n"
+        "  output %a\n  output %d\n  output %r\n}\n";
     Arena a = {0};
     Diag d = {0};
     Graph g;
