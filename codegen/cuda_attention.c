@@ -207,6 +207,8 @@ static void definitions(const Writer *w, const Kernel *k, Part part)
     for (Part i = FORWARD; i <= BIASES; i++)
         text_int(w, part_name[i], i);
     text_int(w, "A_PART", part);
+    /* Unrolled in its loop over batches and heads, copies would keep all their addresses in registers. */
+    text_define(w, "A_EACH_COPY", part == BIASES ? "ROLLED" : "UNROLL");
     text_int(w, "A_BYTES", is_half(k) ? 2 : 4);
     text_int(w, "A_WHOLE", !k->unaligned && k->p[P_SIZE] * (is_half(k) ? 2 : 4) % 16 == 0);
     text_int(w, "A_EVEN", !k->unaligned && k->p[P_SIZE] % 2 == 0);

@@ -5,7 +5,9 @@
 #include "command.h"
 #include "conv_samples.h"
 #include "ir/attrs.h"
+#include "nvrtc.h"
 #include "on_cuda.h"
+#include "op_samples.h"
 #include "runtime/cuda/profile.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -116,6 +118,31 @@ START_TEST(convolutions_fit_small_gpus)
         sample_free(&s);
         arena_free(&a);
     }
+}
+END_TEST
+
+/* The gradient of a bias in wide heads of f32 has enough registers on an A100. */
+START_TEST(bias_gradients_do_not_spill)
+{
+    Sample s;
+    Arena a = {0};
+    Kernel k;
+    const Kernel *kernels[] = {&k};
+    int func;
+    char *source = NULL;
+    size_t size = 0;
+    sample_make_attention(&s, OP_attention_bias_grad, DT_F32, 0, 160);
+    k_init(&k, &a, &s.g, graph_def(&s.g, s.out[0]));
+    ck_assert(op_table[s.op]->lower(&k, &s.g, graph_def(&s.g, s.out[0])));
+    FILE *f = open_memstream(&source, &size);
+    codegen_cuda(f, kernels, 1, &func);
+    fclose(f);
+    char *log = nvrtc_report(source, "sm_80", NVRTC_VERBOSE);
+    ck_assert_msg(!log || strstr(log, " 0 bytes spill stores"), "%.2000s", log);
+    free(log);
+    free(source);
+    sample_free(&s);
+    arena_free(&a);
 }
 END_TEST
 
@@ -388,6 +415,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_test(t, attention_of_a_larger_gpu);
         tcase_add_test(t, rows_fit_small_gpus);
         tcase_add_test(t, convolutions_fit_small_gpus);
+        tcase_add_test(t, bias_gradients_do_not_spill);
         tcase_add_test(t, neighbours_have_threads);
         tcase_add_test(t, transposed_operands_fit);
         tcase_add_test(t, failures_are_not_the_datas);

@@ -101,7 +101,7 @@ FN void AT(load)(A_T *to, const A_T *x, int64_t stride, int first, int rows, int
 #if A_WHOLE
     const int step = A_THREADS / A_CHUNKS, wide = 16 / A_BYTES;
     const int r0 = (int)threadIdx.x / A_CHUNKS, c0 = (int)threadIdx.x % A_CHUNKS * wide;
-    UNROLL
+    A_EACH_COPY
     for (int j = 0; j < (n + step - 1) / step; j++) {
         const int r = r0 + j * step;
         UNROLL
