@@ -181,6 +181,35 @@ START_TEST(neighbours_have_threads)
 }
 END_TEST
 
+/* Rows that several blocks or warps have: their sums, their largest elements, and what is written to them,
+ * also backward, give the processor's losses. */
+START_TEST(long_rows_have_the_processors_losses)
+{
+    static const char graph[] =
+        "graph {\n  param %w: f32[2,9000]\n  input %x: f32[2,9000]\n"
+        "  %m: f32[2,9000] = mul %x, %w\n  %c: f32[2,9000] = cumsum %m {axis=1}\n"
+        "  %i: i64[2,600] = topk %m {axis=1, k=600, largest=1}\n"
+        "  %v: f32[2,600] = gather_elements %c, %i {axis=1}\n"
+        "  %s: f32[2,9000] = scatter_elements %m, %i, %v {axis=1, reduction=1}\n"
+        "  %t: i64[2,600,1] = reshape %i {shape=[2,600,1]}\n"
+        "  %n: f32[2,9000] = scatter_nd %s, %t, %v {axis=1, reduction=1}\n"
+        "  %d: f32[2,9000] = mul %n, %n\n  %l: f32[] = reduce_sum %d {axes=[0,1], keepdims=0}\n"
+        "  output %l\n}\n";
+    enum { STEPS = 3 };
+    double loss[2][STEPS];
+    for (int i = 0; i < 2; i++) {
+        TestStep s;
+        step_init(&s);
+        s.device = i ? &cuda_device : NULL;
+        ck_assert_msg(step_compile_text(&s, graph, &(Init){INIT_NORMAL, 0.1}), "%s", s.diag.msg);
+        step_run(&s, NULL, STEPS, loss[i]);
+        step_free(&s);
+    }
+    for (int i = 0; i < STEPS; i++)
+        ck_assert_double_eq_tol(loss[0][i], loss[1][i], 1e-5 * loss[0][i]);
+}
+END_TEST
+
 /* A sum of more transposed matrices than shared memory holds at once gives the processor's loss. */
 START_TEST(transposed_operands_fit)
 {
@@ -417,6 +446,7 @@ Suite *suite_cuda_limits(void)
         tcase_add_test(t, convolutions_fit_small_gpus);
         tcase_add_test(t, bias_gradients_do_not_spill);
         tcase_add_test(t, neighbours_have_threads);
+        tcase_add_test(t, long_rows_have_the_processors_losses);
         tcase_add_test(t, transposed_operands_fit);
         tcase_add_test(t, failures_are_not_the_datas);
         tcase_add_test(t, far_rows_are_copied);
