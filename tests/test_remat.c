@@ -573,22 +573,39 @@ START_TEST(dear_kernels_meet_budgets)
 }
 END_TEST
 
-/* 0 runs again in front of each of its readers; its cost is close to the limit. */
-START_TEST(costs_of_schedules_do_not_overflow)
+/* Operator 0 of this cost, which must run again in front of each of its readers within 8 bytes. */
+static RematInstance rerun_graph(int readers, int64_t cost)
 {
-    enum { READERS = 4000 };
-    char *text = malloc(READERS * 64), *at = text;
-    at += sprintf(at, "0 4503599627300000 4\n1 1 0\n");
-    for (int i = 2; i <= 2 * READERS; i += 2)
+    char *text = malloc((size_t)(readers + 1) * 64), *at = text;
+    at += sprintf(at, "0 %lld 4\n1 1 0\n", (long long)cost);
+    for (int i = 2; i <= 2 * readers; i += 2)
         at += sprintf(at, "%d 1 0 0 %d\n%d 1 0 %d ; ws=8\n", i, i - 1, i + 1, i);
     RematInstance inst = parse(text);
-    RematResult r = solve(&inst, 8, 20000);
+    free(text);
+    return inst;
+}
+
+START_TEST(costs_of_schedules_do_not_overflow)
+{
+    RematInstance inst = rerun_graph(4000, 4503599627300000);
+    RematResult r = solve(&inst, 8, 1000);
     check_result(&inst, &r);
     ck_assert(!r.feasible && !r.proved_infeasible);
     ck_assert_int_eq(r.cost, remat_base_cost(&inst));
     remat_result_free(&r);
     remat_free(&inst);
-    free(text);
+}
+END_TEST
+
+START_TEST(sweeps_are_tried_whatever_the_moves)
+{
+    RematInstance inst = rerun_graph(40, 1000);
+    RematResult r = solve(&inst, 8, 1);
+    check_result(&inst, &r);
+    ck_assert(r.feasible);
+    ck_assert_int_eq(r.cost, remat_base_cost(&inst) + 39 * 1000);
+    remat_result_free(&r);
+    remat_free(&inst);
 }
 END_TEST
 
@@ -675,6 +692,7 @@ Suite *suite_remat(void)
     tcase_add_test(t, least_budget_is_met);
     tcase_add_test(t, dear_kernels_meet_budgets);
     tcase_add_test(t, costs_of_schedules_do_not_overflow);
+    tcase_add_test(t, sweeps_are_tried_whatever_the_moves);
     tcase_add_test(t, revolve_policy_is_near_the_closed_form);
     tcase_add_test(t, training_graphs_are_solved_to_the_optimum);
     suite_add_tcase(s, t);

@@ -1,6 +1,6 @@
 /* test_remat_state.c -- the solver's schedule state: after runs are moved aside, added, moved in their window
  * and taken back, its cost and bytes are those of an evaluation from scratch. */
-#include "passes/remat/state.h"
+#include "passes/remat/anneal.h"
 #include "tests.h"
 
 #include <stdlib.h>
@@ -143,12 +143,38 @@ START_TEST(runs_move_within_their_window)
 }
 END_TEST
 
+/* The operators with a needless run of 0 and 1: all are removed, but none behind the deadline. */
+START_TEST(polishing_ends_at_the_deadline)
+{
+    Fixture f;
+    Search s;
+    Seq seq = {0};
+    set_up(&f);
+    for (int32_t i = 0; i < f.p.nops; i++) {
+        for (int32_t again = 0; i == 3 && again < 2; again++)
+            seq_push(&seq, again);
+        seq_push(&seq, i);
+    }
+    search_init(&s, &f.p, 1000, 1);
+    search_load(&s, &seq, NULL);
+    search_polish(&s, 1e-9);
+    ck_assert_int_eq(s.best.n, f.p.nops + 2);
+    search_polish(&s, 0);
+    ck_assert_int_eq(s.best.n, f.p.nops);
+    check_state(&s.state);
+    search_free(&s);
+    seq_free(&seq);
+    tear_down(&f);
+}
+END_TEST
+
 Suite *suite_remat_state(void)
 {
     Suite *s = suite_create("remat state");
     TCase *t = tcase_create("room");
     tcase_add_test(t, room_is_made_where_none_is);
     tcase_add_test(t, runs_move_within_their_window);
+    tcase_add_test(t, polishing_ends_at_the_deadline);
     suite_add_tcase(s, t);
     return s;
 }

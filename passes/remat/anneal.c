@@ -543,21 +543,30 @@ bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double 
     return s->least <= floor;
 }
 
-void search_polish(Search *s)
+/* Tries to remove every execution; returns whether one more pass may remove others. */
+static bool polish_once(Search *s, double deadline)
 {
     State *st = &s->state;
-    for (bool again = true; again;) {
-        again = false;
-        for (int32_t slot = st->T; slot-- > 0;) {
-            int64_t before = st->cost;
-            state_begin(st);
-            bool removed = st->op[slot] >= 0 && remove_cascade(st, slot, 0);
-            if (removed && st->levels.excess == 0 && st->cost <= before)
-                again = true;
-            else
-                state_undo(st);
-        }
+    bool again = false;
+    for (int32_t slot = st->T; slot-- > 0;) {
+        int64_t before = st->cost;
+        if (st->op[slot] < 0)
+            continue;
+        if (deadline > 0 && clock_seconds() >= deadline)
+            return false;
+        state_begin(st);
+        if (remove_cascade(st, slot, 0) && st->levels.excess == 0 && st->cost <= before)
+            again = true;
+        else
+            state_undo(st);
     }
-    s->best_cost = st->cost;
+    return again;
+}
+
+void search_polish(Search *s, double deadline)
+{
+    while (polish_once(s, deadline))
+        ;
+    s->best_cost = s->state.cost;
     store_best(s);
 }

@@ -46,6 +46,6 @@ bool search_run(Search *s, int64_t moves, Cooling c, int64_t target, double dead
  * whether the limit was met; best is the schedule of the least peak. */
 bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double deadline);
 
-/* Removes every execution that a schedule within the limit can do without. */
-void search_polish(Search *s);
+/* Removes every execution that a schedule within the limit can do without, until the deadline. */
+void search_polish(Search *s, double deadline);
 #endif

@@ -336,11 +336,11 @@ static void thin_out(Solver *s, int64_t moves)
 
 /* Runs rounds until a schedule fits. In each the limit follows the peak down: from the best schedule, thinned
  * out, as long as the peak falls, otherwise from a restart; when a round gets little nearer for the first
- * time, sweeps at any cost follow. Restarts do not choose kernels, as a kernel of little workspace may cost
- * more than any temperature allows. Round times have a heavy tail, so rounds are short and grow slowly; the
- * first, shorter still, tests whether the sweeps' schedule is a good start. Rounds depend on the budget only
- * in when those sweeps come, so that the search for the least budget seldom misses one that a search for
- * cost meets. */
+ * time, or nothing else is left, sweeps at any cost follow. Restarts do not choose kernels, as a kernel of
+ * little workspace may cost more than any temperature allows. Round times have a heavy tail, so rounds are
+ * short and grow slowly; the first, shorter still, tests whether the sweeps' schedule is a good start. Rounds
+ * depend on the budget only in when those sweeps come, so that the search for the least budget seldom misses
+ * one that a search for cost meets. */
 static void reach_budget(Solver *s)
 {
     enum { FIRST = 8, THIN = 12, LITTLE = 8 }; /* divisors: of the patience (FIRST, THIN), of the way left */
@@ -357,7 +357,7 @@ static void reach_budget(Solver *s)
         if (k > 0 && lower)
             thin_out(s, patience / THIN);
         if (out_of_time(s))
-            return;
+            break;
         Round r = {.moves = moves_left(s),
                    .cooling = lower ? from_best : restarts[nth++ % 3],
                    .patience = k > 0 ? patience : patience / FIRST,
@@ -373,6 +373,8 @@ static void reach_budget(Solver *s)
         lower = k == 0 || s->r->peak < peak;
         patience += patience / 8;
     }
+    if (!swept && !s->r->feasible)
+        sweep_orders(s, INT64_MAX);
 }
 
 /* Work on the bound (pivots times rows) in the time of one move (0.6 us), and the work that lets small
@@ -428,7 +430,7 @@ static void polish(Solver *s)
     load(w, s->budget, false, &s->best, s->r->alt);
     if (w->state.levels.excess > 0) /* in quanta */
         return;
-    search_polish(w);
+    search_polish(w, s->deadline);
     offer(s, &w->best, s->spent);
 }
 
