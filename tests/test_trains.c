@@ -349,6 +349,30 @@ static Imported tied_model(Builder *b, Arena *a)
     return import_file(save(b, a, "tied.onnx"));
 }
 
+/* The zeros that an LSTM begins with, an initializer by torch.export's defaults, do not train. */
+START_TEST(zeros_of_a_recurrent_network)
+{
+    enum { GATES = 8, HIDDEN = 2 };
+    static float w[GATES * HIDDEN], zeros[HIDDEN];
+    for (int i = 0; i < GATES * HIDDEN; i++)
+        w[i] = (float)(i * 7 % 11 - 5);
+    Arena a = {0};
+    Builder b;
+    start(&b, 14);
+    add_value(&b, &a, "x", FLOAT, "312", true);
+    add_value(&b, &a, "y", FLOAT, "112", false);
+    add_tensor(&b, "val_40", 3, (int64_t[]){1, GATES, HIDDEN}, w);
+    add_tensor(&b, "val_15", 3, (int64_t[]){1, 1, HIDDEN}, zeros);
+    add_int(&b, add_node(&b, &a, "LSTM", "x val_40 val_40 _ _ val_15 val_15", "_ y"), "hidden_size", HIDDEN);
+    Imported r = import_file(save(&b, &a, "lstm.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(params_of(&r.g), 1);
+    ck_assert(noted(r.m, ONNX_FROZEN, "val_15", "zeros that a recurrent network begins with"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(ties_are_reported_restored_and_cut)
 {
     Arena a = {0};
@@ -491,6 +515,7 @@ Suite *suite_trains(void)
     tcase_add_test(t, random_targets_are_binary);
     tcase_add_loop_test(t, fills_stand_for_stripped_weights, 0, 2);
     tcase_add_test(t, shapes_and_dead_ends_freeze);
+    tcase_add_test(t, zeros_of_a_recurrent_network);
     tcase_add_test(t, ties_are_reported_restored_and_cut);
     tcase_add_loop_test(t, ties_of_three, 0, 6);
     tcase_add_loop_test(t, labels_are_left_out, 0, 4);

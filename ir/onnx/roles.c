@@ -215,13 +215,15 @@ static const char *fixed_by(const Import *x, const char *name)
 
 bool role_is_weight(const Import *x, const char *name) { return is_weight(x, name, 0); }
 
-/* Is it a recurrent network's bias, a matrix that may hold zeros and ones alone, as masks do? */
-static bool is_recurrent_bias(const Import *x, const char *name)
+/* Is it one of these operands of a recurrent network? */
+enum { BIAS = 1 << 3, STATES = 1 << 5 | 1 << 6 };
+static bool is_recurrent(const Import *x, const char *name, uint32_t slots)
 {
     const Roles *r = x->roles;
     for (uint32_t i = last_use(r, name); i; i = r->use[i].next) {
         const char *type = pb(r->use[i].node->op_type);
-        if (r->use[i].slot == 3 && (!strcmp(type, "LSTM") || !strcmp(type, "GRU") || !strcmp(type, "RNN")))
+        bool recurrent = !strcmp(type, "LSTM") || !strcmp(type, "GRU") || !strcmp(type, "RNN");
+        if (recurrent && r->use[i].slot < 32 && slots >> r->use[i].slot & 1)
             return true;
     }
     return false;
@@ -342,8 +344,11 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
     else if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED))
         why = looks_like_progression(t) ? (said ? NULL : "its values are a progression")
               : looks_like_waves(t)     ? "its values are sampled sinusoids"
-              : !said && looks_like_mask(t) && !is_recurrent_bias(x, name) ? "its values are a mask"
-                                                                           : NULL;
+              : !said && looks_like_mask(t) && !is_recurrent(x, name, BIAS) ? "its values are a mask"
+                                                                            : NULL; /* a bias may look so */
+    else if (t->data && n > 1 && tensor_f(t, 0) == 0 && is_recurrent(x, name, STATES) &&
+             !role_is_held(x, name))
+        why = "the zeros that a recurrent network begins with";
     if (why) {
         note(x, ONNX_FROZEN, name, "%s", why);
         return VAL_CONST;
