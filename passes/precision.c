@@ -1,12 +1,12 @@
 /* precision.c -- mixed precision: casts by operator class, where torch.autocast has them.
  *
- * Products (OpDef.in) read 16 bits and add in f32; operators that overflow or lose digits compute in f32; all
- * others follow their widest operand, where constants, single numbers and parameters of one axis (biases,
- * scales of channels) do not count.  A larger parameter does: a table of positions makes f32 of the sum that
- * runs through all layers of a vision transformer.  Only f32 values take part.  Parameters stay f32 masters.
- * A value has one copy in 16 bits, made in front of its first reader and read by forward and backward, so
- * that a parameter's is made once in a step.  The operand of a view or transpose is cast instead of its
- * result, so that copies are made of parameters themselves.
+ * Products (OpDef.in) read 16 bits and add in f32, but for those that only add; operators that overflow or
+ * lose digits compute in f32; all others follow their widest operand, where constants, single numbers and
+ * parameters of one axis (biases, scales of channels) do not count.  A larger parameter does: a table of
+ * positions makes f32 of the sum that runs through all layers of a vision transformer.  Only f32 values take
+ * part.  Parameters stay f32 masters. A value has one copy in 16 bits, made in front of its first reader and
+ * read by forward and backward, so that a parameter's is made once in a step.  The operand of a view or
+ * transpose is cast instead of its result, so that copies are made of parameters themselves.
  *
  * Runs before autodiff: the gradient of a cast is a cast, and parameters' gradients arrive in f32 because
  * they are sums (grad_type).  Inside a kernel a cast costs nothing and rounds nothing. */
@@ -65,11 +65,23 @@ static bool follows(const Precision *x, Val v)
     return axes == 0 || x->source[v.i] == ON_CONSTANTS || (x->source[v.i] == ON_PARAMETERS && axes == 1);
 }
 
+/* Does n, Col2Im, add what it reads by unit kernels?  PyTorch adds it in the type that it has. */
+static bool only_adds(const Graph *g, const Node *n)
+{
+    if (n->op != OP_conv_bwd_data || !graph_is_const(g, n->in[1]))
+        return false;
+    Tensor t = graph_tensor(g, n->in[1]);
+    for (int64_t i = 0; i < type_count(&t.type); i++)
+        if (tensor_f(&t, i) != 0 && tensor_f(&t, i) != 1)
+            return false;
+    return true;
+}
+
 /* The type that n computes in; DT_NONE: the type of its operands. */
 static DType computes_in(const Precision *x, const Node *n)
 {
     const Graph *g = x->g;
-    OpPrecision in = node_def(n)->in;
+    OpPrecision in = only_adds(g, n) ? IN_WIDEST : node_def(n)->in;
     DType found = DT_NONE;
     for (int i = 0; i < n->nin; i++) {
         const Type *t = val_type(g, n->in[i]);
@@ -169,7 +181,7 @@ static bool mark_tf32(Graph *g, PassCtx *cx)
     for (uint32_t k = 0; k < g->norder && d->tf32 > 0; k++) {
         const Node *n = &g->nodes[g->order[k].i];
         int64_t *tf32 = node_whole(n, "tf32");
-        if (tf32 && val_type(g, n->in[0])->dt == DT_F32)
+        if (tf32 && val_type(g, n->in[0])->dt == DT_F32 && !only_adds(g, n))
             *tf32 = cx->changed = true;
     }
     return true;
