@@ -347,6 +347,53 @@ static Val rule_conv_positions(Rewrite *rw, const Node *n)
     return build(g, OP_conv, n->name, n->nin, in, &at);
 }
 
+/* A convolution of patches that do not overlap, whose images were transposed for it alone: a product of
+ * patches, into which they are transposed instead.  Images with channels last are left to layout.c. */
+static Val rule_conv_patches(Rewrite *rw, const Node *n)
+{
+    const Node *p =
+        n->op == OP_conv && rewrite_once(rw, n->in[0]) ? rewrite_def(rw, n->in[0], OP_transpose) : NULL;
+    if (!p)
+        return none();
+    Graph *g = rw->g;
+    const ConvAttrs *at = n->attr;
+    const Ints *by = &((const TransposeAttrs *)p->attr)->perm;
+    const Type x = *val_type(g, p->in[0]), w = *val_type(g, n->in[1]), y = *val_type(g, n->out[0]);
+    int rank = x.rank, m = 2 * (rank - 2), at_dim[MAX_RANK] = {0}, perm[MAX_RANK];
+    bool fits = at->group == 1 && w.dim[0] > 0 && !at->channels_last && at->out == DT_NONE &&
+                ints_are(&at->pads, 0) && ints_are(&at->dilations, 1) && by->v[1] != rank - 1 &&
+                m + 2 <= MAX_RANK;
+    for (int s = 2; s < rank; s++)
+        fits = fits && at->strides.v[s - 2] == w.dim[s] && y.dim[s] * w.dim[s] == x.dim[by->v[s]];
+    if (!fits)
+        return none();
+    int64_t cut[MAX_RANK], patches = 1, each = type_count(&w) / w.dim[0];
+    for (int d = 0, k = 0; d < rank; d++) { /* images and channels stay, the others are cut into patches */
+        int s = 0;
+        while (by->v[s] != d)
+            s++;
+        at_dim[s] = k;
+        cut[k++] = s < 2 ? x.dim[d] : y.dim[s];
+        if (s >= 2)
+            cut[k++] = w.dim[s];
+    }
+    perm[0] = at_dim[0];
+    perm[rank - 1] = at_dim[1];
+    for (int s = 2; s < rank; s++) {
+        perm[s - 1] = at_dim[s];
+        perm[rank + s - 2] = at_dim[s] + 1;
+        patches *= y.dim[s];
+    }
+    Val v = build_transpose(g, build_reshape(g, p->in[0], m + 2, cut), perm);
+    v = build_reshape(g, v, 2, (int64_t[]){y.dim[0] * patches, each});
+    MatmulAttrs product = {.tb = 1, .tf32 = at->tf32};
+    Val weights = build_reshape(g, n->in[1], 2, (int64_t[]){w.dim[0], each});
+    v = build(g, OP_matmul, n->name, 2, (Val[]){v, weights}, &product);
+    v = n->nin > 2 ? build2(g, OP_add, v, n->in[2]) : v;
+    v = build_reshape(g, v, 3, (int64_t[]){y.dim[0], patches, y.dim[1]});
+    return build_reshape(g, build_transpose(g, v, (int[]){0, 2, 1}), y.rank, y.dim);
+}
+
 /* Removes an expand in front of a pointwise operator, which broadcasts by itself. */
 static Val rule_expand_operand(Rewrite *rw, const Node *n)
 {
@@ -412,7 +459,7 @@ static Rule *const rules[] = {
     rule_copy, rule_neutral, rule_cast, rule_sum_rounded, rule_sum_widened, rule_neg, rule_reshape,
     rule_transpose, rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
     rule_matmul_batch_sum, rule_slice, rule_slice_bwd, rule_concat, rule_transpose_parts, rule_boxes,
-    rule_conv_positions, rule_expand_operand, rule_uniform, rule_relu_pooled, NULL,
+    rule_conv_positions, rule_conv_patches, rule_expand_operand, rule_uniform, rule_relu_pooled, NULL,
 };
 
 /* For fp16 without rule_product_scaled, as values that are f32 now may become f16. */
