@@ -4,6 +4,7 @@
 #include "tests.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 static const char graph[] = "0 5 40\n"
                             "1 7 30 0 ; ws=9\n"
@@ -18,6 +19,8 @@ static const char graph[] = "0 5 40\n"
 
 static void check_state(const State *st)
 {
+    const Levels *l = &st->levels;
+    int64_t excess = 0;
     char err[REMAT_ERR];
     Seq s = {0};
     state_store(st, &s);
@@ -25,10 +28,14 @@ static void check_state(const State *st)
     ck_assert_msg(remat_profile(st->p->inst, s.op, s.n, NULL, bytes, err), "%s", err);
     ck_assert(remat_evaluate(st->p->inst, s.op, s.n, NULL, &cost, &peak, err));
     ck_assert_int_eq(cost, st->cost);
-    ck_assert_int_eq(peak, levels_peak(&st->levels) * st->quantum);
+    ck_assert_int_eq(peak, levels_peak(l) * st->quantum);
     for (int32_t t = 0, i = 0; t < st->T; t++)
         if (st->op[t] >= 0)
-            ck_assert_int_eq(bytes[i++], levels_at(&st->levels, t) * st->quantum);
+            ck_assert_int_eq(bytes[i++], levels_at(l, t) * st->quantum);
+    for (int32_t t = 0; t < st->T; t++)
+        excess += levels_at(l, t) > l->limit ? levels_at(l, t) - l->limit : 0;
+    ck_assert_int_eq(l->shift, 0);
+    ck_assert_int_eq(excess, l->excess);
     free(bytes);
     seq_free(&s);
 }
@@ -168,6 +175,57 @@ START_TEST(polishing_ends_at_the_deadline)
 }
 END_TEST
 
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The CPU time that loading n operators takes which run forward, and n which read their results backward. */
+static double seconds_to_load(int32_t n)
+{
+    RematInstance inst;
+    Problem p;
+    State st;
+    Seq s = {0};
+    char *text, err[REMAT_ERR];
+    size_t length;
+    FILE *f = open_memstream(&text, &length);
+    double least = 1e9;
+    for (int32_t i = 0; i < n; i++)
+        fprintf(f, i ? "%d 1 1 %d\n" : "%d 1 1\n", i, i - 1);
+    for (int32_t i = n; i < 2 * n; i++)
+        fprintf(f, i > n ? "%d 1 1 %d %d\n" : "%d 1 1 %d\n", i, i - 1, 2 * n - 1 - i);
+    fclose(f);
+    ck_assert_msg(remat_parse(text, &inst, NULL, err), "%s", err);
+    ck_assert(problem_init(&p, &inst, err));
+    state_init(&st, &p, n);
+    for (int32_t i = 0; i < 2 * n; i++)
+        seq_push(&s, i);
+    for (int i = 0; i < 3; i++) {
+        double start = seconds();
+        state_load(&st, &s, NULL);
+        double took = seconds() - start;
+        least = took < least ? took : least;
+    }
+    check_state(&st);
+    seq_free(&s);
+    state_free(&st);
+    problem_free(&p);
+    remat_free(&inst);
+    free(text);
+    return least;
+}
+
+/* Values that live long do not make loading quadratic: 8 times the operators would take 64 times as long. */
+START_TEST(loading_takes_linear_time)
+{
+    double few = seconds_to_load(10000), many = seconds_to_load(80000);
+    ck_assert_msg(many < 32 * few, "%g s for 8 times the operators that take %g s", many, few);
+}
+END_TEST
+
 Suite *suite_remat_state(void)
 {
     Suite *s = suite_create("remat state");
@@ -175,6 +233,7 @@ Suite *suite_remat_state(void)
     tcase_add_test(t, room_is_made_where_none_is);
     tcase_add_test(t, runs_move_within_their_window);
     tcase_add_test(t, polishing_ends_at_the_deadline);
+    tcase_add_test(t, loading_takes_linear_time);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,12 +1,14 @@
 /* levels.c -- levels under a limit.
  *
  * The slots are cut into blocks of 64 with a lazy addend and a maximum: a range addition
- * touches two blocks in part, and the others in O(1) unless they are near the limit. */
+ * touches two blocks in part, and the others in O(1) unless they are near the limit. From
+ * levels_reset to levels_sum the slots hold differences, of which an addition changes two. */
 #include "levels.h"
 #include "remat_int.h"
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The search spends its time in the loops over a block: they are compiled for wider registers as
  * well, and under gcc's sanitizers without checks, which would take most of the time of a search.
@@ -86,6 +88,12 @@ void levels_add(Levels *l, int32_t lo, int32_t hi, int32_t x)
 {
     if (lo >= hi || x == 0)
         return;
+    if (l->differences) {
+        l->at[lo] += x;
+        if (hi < l->n)
+            l->at[hi] -= x;
+        return;
+    }
     int32_t first = lo / LEVEL_BLOCK, last = (hi - 1) / LEVEL_BLOCK;
     for (int32_t k = first; k <= last; k++)
         add_block(l, k, k == first ? lo % LEVEL_BLOCK : 0,
@@ -134,20 +142,26 @@ void levels_update_max(Levels *l, int32_t lo, int32_t hi)
 
 void levels_reset(Levels *l, int32_t n, int32_t level)
 {
-    int32_t blocks = n / LEVEL_BLOCK;
+    size_t blocks = (size_t)n / LEVEL_BLOCK;
     if (n != l->n) {
         l->n = n;
         l->at = mem_grow(l->at, (size_t)n, sizeof *l->at);
-        l->lazy = mem_grow(l->lazy, (size_t)blocks, sizeof *l->lazy);
-        l->max = mem_grow(l->max, (size_t)blocks, sizeof *l->max);
+        l->lazy = mem_grow(l->lazy, blocks, sizeof *l->lazy);
+        l->max = mem_grow(l->max, blocks, sizeof *l->max);
     }
-    l->excess = 0;
-    for (int32_t t = 0; t < n; t++)
-        l->at[t] = level;
-    for (int32_t k = 0; k < blocks; k++) {
-        l->lazy[k] = 0;
-        l->max[k] = level;
-    }
+    memset(l->at, 0, (size_t)n * sizeof *l->at);
+    memset(l->lazy, 0, blocks * sizeof *l->lazy);
+    l->at[0] = level;
+    l->differences = true;
+}
+
+void levels_sum(Levels *l)
+{
+    for (int32_t t = 1; t < l->n; t++)
+        l->at[t] += l->at[t - 1];
+    l->differences = false;
+    levels_update_max(l, 0, l->n - 1);
+    levels_set_limit(l, l->limit);
 }
 
 void levels_free(Levels *l)

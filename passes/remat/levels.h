@@ -2,6 +2,7 @@
  * under additions to ranges of slots. */
 #ifndef CKC_REMAT_LEVELS_H
 #define CKC_REMAT_LEVELS_H
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { LEVEL_BLOCK = 64, LEVEL_TOP = 1 << 29 };
@@ -14,6 +15,7 @@ typedef struct {
     int64_t excess; /* above the limit, summed over all slots */
     int32_t *at;    /* per slot, within LEVEL_TOP of 0, without the block's lazy part */
     int32_t *lazy, *max; /* per block; max excludes lazy */
+    bool differences;    /* at: to the slot before; nothing else is known */
 } Levels;
 
 void levels_add(Levels *l, int32_t lo, int32_t hi, int32_t x); /* adds x to the slots [lo, hi) */
@@ -21,7 +23,10 @@ void levels_add(Levels *l, int32_t lo, int32_t hi, int32_t x); /* adds x to the 
 int64_t levels_relief(const Levels *l, int32_t lo, int32_t hi, int32_t x);
 int32_t levels_peak(const Levels *l);
 void levels_set_limit(Levels *l, int32_t limit);
-void levels_reset(Levels *l, int32_t n, int32_t level); /* n slots, each at this level */
+/* n slots (n > 0), each at this level; only levels_add may be called before levels_sum. Each addition takes
+ * O(1) until then, and levels_sum O(n). */
+void levels_reset(Levels *l, int32_t n, int32_t level);
+void levels_sum(Levels *l);
 void levels_free(Levels *l);
 
 static inline int32_t levels_at(const Levels *l, int32_t slot)

@@ -582,6 +582,7 @@ static void load_runs(State *st, const int32_t *ops, const uint8_t *kernels, int
         int32_t slot = (int32_t)((int64_t)(2 * i + 1) * st->T / (2 * n));
         add_run(st, ops[i], kernels ? kernels[i] : st->p->cheapest[ops[i]], slot);
     }
+    levels_sum(&st->levels);
 }
 
 void state_load(State *st, const Seq *s, const uint8_t *kernels) { load_runs(st, s->op, kernels, s->n); }
