@@ -42,8 +42,7 @@ START_TEST(evaluates_in_place)
     check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n", (int32_t[]){0, 1}, 2, 2, 10);
     check_schedule("0 1 8\n1 1 10 0 ; inplace=0\n", (int32_t[]){0, 1}, 2, 2, 10);
     /* not in place when the input is read later */
-    check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n2 1 1 0 1\n", (int32_t[]){0, 1, 2}, 3, 3,
-                   19);
+    check_schedule("0 1 10\n1 1 8 0 ; inplace=0\n2 1 1 0 1\n", (int32_t[]){0, 1, 2}, 3, 3, 19);
     /* an output takes over one buffer; the second permission serves where the first cannot */
     check_schedule("0 1 10\n1 1 9\n2 1 8 0 1 ; inplace=0 inplace=1\n", (int32_t[]){0, 1, 2},
                    3, 3, 19);
@@ -114,14 +113,16 @@ static const struct {
     {"0 1 1 ; ws=1 ws=2\n", "line 1: workspace: given twice"},
     {"0 1 1 ; layer=1 ; layer=1\n", "line 1: layer: given twice"},
     {"0 1\f\n2\n", "line 1: bytes is missing"},
+    {"persistent3\n", "line 1: id: 'persistent3' is no number"},
+    {"0 1+2 3\n", "line 1: cost: '1+2' is no number"},
+    {"0 1 1 ; keeponce\n", "line 1: unknown field 'keeponce'"},
 };
 
 START_TEST(bad_instances_name_line_and_reason)
 {
     RematInstance inst;
     ck_assert(!remat_parse(bad_text[_i].text, &inst, NULL, err));
-    ck_assert_msg(strstr(err, bad_text[_i].message) != NULL, "'%s' instead of '%s'", err,
-                  bad_text[_i].message);
+    ck_assert_msg(strstr(err, bad_text[_i].message), "'%s' instead of '%s'", err, bad_text[_i].message);
 }
 END_TEST
 
@@ -672,8 +673,7 @@ Suite *suite_remat(void)
     tcase_add_test(t, refuses_what_is_no_schedule);
     suite_add_tcase(s, t);
     t = tcase_create("read");
-    tcase_add_loop_test(t, bad_instances_name_line_and_reason, 0,
-                        sizeof bad_text / sizeof *bad_text);
+    tcase_add_loop_test(t, bad_instances_name_line_and_reason, 0, sizeof bad_text / sizeof *bad_text);
     tcase_add_test(t, reads_any_ids_in_any_order);
     suite_add_tcase(s, t);
     t = tcase_create("solve");

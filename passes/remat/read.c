@@ -7,7 +7,6 @@
 #include "ir/file.h"
 #include "remat_int.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +58,9 @@ static bool at_end(const Reader *r)
     return *r->at == 0 || *r->at == '\n' || *r->at == '#';
 }
 
+/* May a number or a word end in front of this character? */
+static bool ends(char c) { return !c || strchr(" \t\r\f\v\n#;=.:,", c); }
+
 static bool read_number(Reader *r, const char *what, int64_t *x)
 {
     char *end;
@@ -67,7 +69,7 @@ static bool read_number(Reader *r, const char *what, int64_t *x)
     if (at_end(r))
         return reader_fail(r, r->line, "%s is missing", what);
     *x = strtoll(r->at, &end, 10);
-    if (end == r->at || isalpha((unsigned char)*end))
+    if (end == r->at || !ends(*end))
         return reader_fail(r, r->line, "%s: '%.*s' is no number", what, (int)strcspn(r->at, " \t\r\f\v\n"),
                            r->at);
     if (errno == ERANGE)
@@ -153,7 +155,7 @@ static bool read_alt(Reader *r, Record *rec)
 static bool take_word(Reader *r, const char *word)
 {
     size_t n = strlen(word);
-    if (strncmp(r->at, word, n))
+    if (strncmp(r->at, word, n) || (word[n - 1] != '=' && !ends(r->at[n])))
         return false;
     r->at += n;
     return true;
