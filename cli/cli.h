@@ -295,7 +295,7 @@ bool training_defaults(Job *j);
 /* Checks the options of a run that need no plan: --metrics, --checkpoint, --every, --resume and others. */
 bool training_check(const Job *j);
 /* Writes the values before the first step, and the inputs of the first o->record steps, to files. */
-bool job_record(Job *j, FILE *values, FILE *inputs);
+bool job_record(Job *j, NewFile *values, NewFile *inputs);
 /* Opens the job's feed unless it is open. */
 bool job_feed(Job *j);
 /* Opens the job's feed and sets j->steps, the number of steps that o asks for. */

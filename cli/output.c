@@ -283,7 +283,7 @@ static bool write_files(Job *j, const NewFolder *folder, const json_t *report, N
     p.nfile = p.cfile = 0;
     g.vals = memcpy(NEW(&j->arena, Value, g.nvals), g.vals, g.nvals * sizeof *g.vals);
     p.g = &g;
-    TRY(!f[WEIGHTS].f || job_record(j, f[WEIGHTS].f, f[DATA].f));
+    TRY(!f[WEIGHTS].f || job_record(j, &f[WEIGHTS], &f[DATA]));
     TRY(!f[ONNX].f || write_onnx(j, &f[ONNX], &f[ONNX_DATA]));
     p.model = p.model ? relative_path(&j->arena, folder->path, p.model) : NULL;
     p.run.data = p.run.data ? relative_path(&j->arena, folder->path, p.run.data) : NULL;

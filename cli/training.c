@@ -357,7 +357,7 @@ TrainOptions job_options(Job *j, int64_t steps)
                           .user = j};
 }
 
-bool job_record(Job *j, FILE *values, FILE *inputs)
+bool job_record(Job *j, NewFile *values, NewFile *inputs)
 {
     Options *o = j->o;
     TRY(job_feed(j));

@@ -2,14 +2,14 @@
  * elsewhere (--emit cuda).  A record is two int64, an offset in the arena and a number of bytes, then the
  * bytes; a negative offset ends the inputs of a step. */
 #include "device.h"
+#include "ir/file.h"
 #include "ir/mem.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
     const Plan *plan;
-    FILE *values, *inputs;
+    NewFile *values, *inputs;
 } Record;
 
 static void *record_open(const Plan *p, const ExecOptions *o, Diag *d)
@@ -28,11 +28,12 @@ static bool is_input(const Plan *p, int64_t at)
     return false;
 }
 
-static bool add(FILE *f, int64_t at, const void *from, int64_t bytes, Diag *d)
+static bool add(NewFile *f, int64_t at, const void *from, int64_t bytes, Diag *d)
 {
     const int64_t head[] = {at, bytes};
-    return (fwrite(head, sizeof head, 1, f) == 1 && fwrite(from, 1, (size_t)bytes, f) == (size_t)bytes) ||
-           fail_status(d, EXIT_DEVICE, "cannot write what a run reads: %s", strerror(errno));
+    file_write(f, head, sizeof head);
+    file_write(f, from, (size_t)bytes);
+    return !f->error || fail_status(d, EXIT_DEVICE, "%s: %s", f->path, strerror(f->error));
 }
 
 static bool record_write(void *on, Space space, int64_t at, const void *from, int64_t bytes, Diag *d)

@@ -7,6 +7,7 @@
 #define CKC_RUNTIME_H
 
 #include "ir/device.h"
+#include "ir/file.h"
 #include "ir/plan.h"
 #include "kernel_cache.h"
 #include "weights.h"
@@ -31,7 +32,7 @@ typedef struct {
     const Init *init;      /* initial values of parameters without data; NULL: such a parameter is an error */
     int64_t seed;          /* of init */
     int64_t lane_order;    /* fake device: seed of the order in which lanes advance; 0: order of issue */
-    FILE *record_values, *record_inputs; /* files that record_device writes */
+    NewFile *record_values, *record_inputs; /* files that record_device writes */
     int64_t *rechosen;     /* counts routines replaced, with other bits, because they are pinned to a library
                             * or GPU that is not here; NULL: that is an error */
     bool check; /* fill memory with NaNs where no value lives: a plan that reuses memory too early shows in

@@ -238,6 +238,8 @@ START_TEST(full)
     ck_assert_int_eq(shell("cp -r p q"), 0);
     ckc_fails("ulimit -f 60;", MLP "-o q --quiet --steps 0 --seed 7", 4, "q/");
     ck_assert_int_eq(shell("diff -r p q"), 0);
+    ckc_fails("ulimit -f 8;", "'" MODEL "' --bind batch=4 -o r --quiet --steps 5 --emit cuda", 4,
+              "r/weights.bin: File too large");
     ck_assert_int_eq(files_here(), 5);
 }
 END_TEST
