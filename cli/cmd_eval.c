@@ -84,6 +84,7 @@ static json_t *output_json(const char *name, const Tensor *t, bool print)
         high = v > high ? v : high;
         sum += v;
     }
+    sum = plain_nan(sum);
     if (print && !n)
         print_line(stdout, "%-18s %-14s no elements", name, type_str(&t->type, type));
     else if (print)

@@ -139,7 +139,7 @@ bool validation_run(Validation *v, Executor *from, double *loss, Diag *d)
         sum += weight > 0 ? weight * r.loss[i] : 0; /* the mean over no targets is NaN */
         all += weight;
     }
-    *loss = sum / all;
+    *loss = plain_nan(sum / all);
     train_result_free(&r);
     return true;
 }

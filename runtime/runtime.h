@@ -181,6 +181,7 @@ typedef struct {
 } TrainResult;
 
 bool graph_has_loss(const Graph *g); /* is the first output one float? */
+double plain_nan(double x);          /* x; a NaN loses its sign, which printf would print */
 bool train_run(Executor *x, const TrainOptions *opt, TrainResult *r, Diag *d);
 void train_result_free(TrainResult *r);
 

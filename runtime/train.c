@@ -30,6 +30,8 @@ bool graph_has_loss(const Graph *g)
     return t && dtype_is_float(t->dt) && type_count(t) == 1;
 }
 
+double plain_nan(double x) { return isnan(x) ? NAN : x; }
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -137,6 +139,7 @@ static bool finish_step(Batches *b, int64_t i, Diag *d)
     const TrainOptions *o = b->o;
     int64_t step = o->first + i + 1;
     b->r->steps = i + 1;
+    b->r->loss[i] = plain_nan(b->r->loss[i]);
     if (o->each)
         o->each(o->user, step, b->r->loss[i], b->seconds[i]);
     TRY(watch_scale(b, step, &skipped, d));

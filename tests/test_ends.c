@@ -306,6 +306,10 @@ START_TEST(loss_not_finite)
         ckc_fails("", format("run p/step.ckp --save w.safetensors --data %s", file[i]), 4, "loss of step 1");
     }
     ckc_fails("", MLP "-o q --quiet --data ignored.npz --optimizer none", 4, "loss of step 1");
+    ckc_fails("", MLP "-o q --steps 2 --data ignored.npz", 4, "loss of step 1");
+    ck_assert_int_eq(shell("grep -q 'loss nan ' out"), 0); /* whatever its sign */
+    ck_assert_int_eq(ckc(MLP "-o p --steps 2 --val ignored.npz"), 0);
+    ck_assert_int_eq(shell("grep -q 'val loss nan' out && ! grep -- -nan out"), 0);
     ckc_fails("", MLP "-o q --quiet --steps 100 --lr 1e9 --optimizer sgd --weight-decay 1e9 --save w.onnx", 4,
           "--clip-norm");
     holds("w.safetensors", "old");
