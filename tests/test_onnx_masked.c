@@ -60,6 +60,27 @@ START_TEST(positions_of_a_mask_that_are_read_otherwise_are_refused_once)
 }
 END_TEST
 
+/* Where a bag ends is data, as with EmbeddingBag's offsets: the message says what to do instead. */
+START_TEST(sizes_of_data_are_refused_with_advice)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "offsets", 7, "2", true);
+    add_value(&b, &a, "y", FLOAT, "N3", false);
+    add_node(&b, &a, "ReduceMin", "offsets", "start");
+    add_node(&b, &a, "ReduceMax", "offsets", "end");
+    add_node(&b, &a, "Slice", "x start end", "y");
+    Imported r = import_file(save(&b, &a, "bag.onnx"));
+    ck_assert(!build_graph(&r, &(OnnxOptions){0}));
+    ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
+    ck_assert_msg(strstr(r.d.msg, "when compiling: pad to a fixed size and mask") != NULL, "%s", r.d.msg);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_onnx_masked(void)
 {
     Suite *s = suite_create("onnx_masked");
@@ -67,6 +88,7 @@ Suite *suite_onnx_masked(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, what_a_mask_finds_no_elements_for_is_nan);
     tcase_add_test(c, positions_of_a_mask_that_are_read_otherwise_are_refused_once);
+    tcase_add_test(c, sizes_of_data_are_refused_with_advice);
     suite_add_tcase(s, c);
     return s;
 }

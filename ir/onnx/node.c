@@ -216,9 +216,12 @@ static bool refuse_data(OnnxNode *n, int k)
     int steps = STEPS;
     const char *input = NULL;
     bool open = open_integer(n->g, n->in[k], &steps, &input) && input;
-    return refuse(n, "operand %d ('%s') depends on data; shapes, indices and conditions that decide what is "
-                  "computed must be known when compiling%s%s%s", k, input_name(n, k),
-                  open ? ": --bind " : "", open ? input : "", open ? "=N gives the input its value" : "");
+    return refuse(n,
+                  "operand %d ('%s') depends on data; shapes, indices and conditions that decide what is "
+                  "computed must be known when compiling: %s%s%s",
+                  k, input_name(n, k), open ? "--bind " : "",
+                  open ? input : "pad to a fixed size and mask, or compute both ways and choose by Where",
+                  open ? "=N gives the input its value" : " (docs/export.md, Masks)");
 }
 
 bool is_static(OnnxNode *n, int k) { return fold_value(n->x, n->in[k], 0); }
