@@ -137,7 +137,7 @@ static Rule *const rules[] = {
     rule_power, rule_square, rule_inverse, rule_fold_scale, rule_fold_shift, rule_sigmoid, rule_silu,
     rule_gelu, rule_softplus, rule_mish, rule_hardsigmoid, rule_hardswish, rule_relu,
     /* recognise_select.c */
-    rule_select, rule_masked_softmax,
+    rule_select, rule_masked_softmax, rule_guarded_quotient,
     /* recognise_norm.c */
     rule_norm, rule_norm_affine, rule_norm_tf,
     /* recognise_attention.c */

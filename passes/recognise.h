@@ -37,7 +37,7 @@ bool form_monomial(const Rewrite *rw, Val v, Val x, int power, double *c);
 
 Rule rule_power, rule_square, rule_inverse, rule_fold_scale, rule_fold_shift, rule_sigmoid,
     rule_silu, rule_gelu, rule_softplus, rule_mish, rule_hardsigmoid, rule_hardswish, rule_relu;
-Rule rule_select, rule_masked_softmax;
+Rule rule_select, rule_masked_softmax, rule_guarded_quotient;
 Rule rule_norm, rule_norm_affine, rule_norm_tf, rule_root;
 Rule rule_softmax, rule_log_softmax, rule_lift_scale, rule_grouped_query, rule_rotary;
 Rule rule_added_scores, rule_attention, rule_attention_layout, rule_attention_packed;

@@ -303,9 +303,18 @@ static bool sums_squares(const Rewrite *rw, Val v, int depth)
 }
 
 /* sqrt of such is a norm or a standard deviation: PyTorch's have gradient zero where they are zero, where
- * that of sqrt is not finite. */
+ * that of sqrt is not finite.  So has another power below 1: TorchScript's cdist is one to 1 / (2 + 1e-6). */
 Val rule_root(Rewrite *rw, const Node *n)
 {
-    bool found = n->op == OP_sqrt && sums_squares(rw, n->in[0], 0);
-    return found ? build(rw->g, OP_root, n->name, 1, n->in, NULL) : none();
+    Graph *g = rw->g;
+    double power = n->op == OP_powc ? ((const PointwiseAttrs *)n->attr)->al : 0.5;
+    bool found = (n->op == OP_sqrt || n->op == OP_powc) && sums_squares(rw, n->in[0], 0);
+    if (!found || power <= 0 || power >= 1)
+        return none();
+    if (n->op == OP_sqrt)
+        return build(g, OP_root, n->name, 1, n->in, NULL);
+    DType dt = val_type(g, n->in[0])->dt;
+    Val zero = build_scalar(g, dt, 0), is_zero = build2(g, OP_equal, n->in[0], zero);
+    Val x = build3(g, OP_where, is_zero, build_scalar(g, dt, 1), n->in[0]);
+    return build3(g, OP_where, is_zero, zero, build(g, OP_powc, n->name, 1, &x, n->attr));
 }

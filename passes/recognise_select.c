@@ -120,3 +120,21 @@ Val rule_masked_softmax(Rewrite *rw, const Node *n)
     }
     return none();
 }
+
+/* ---- where(x == 0, k, a / (c * x)), such as sinc ------------------------------------------------------ */
+
+/* What is not selected has the gradient 0 / 0 there, unless it is divided by something else. */
+Val rule_guarded_quotient(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    double c;
+    const Node *equal = n->op == OP_where ? rewrite_def(rw, n->in[0], OP_equal) : NULL;
+    const Node *div = equal ? rewrite_def(rw, n->in[2], OP_div) : NULL;
+    if (!div || !is_number(rw, equal->in[1], 0))
+        return none();
+    Val by = div->in[1], x = equal->in[0];
+    if (by.i != x.i && form_scaled(rw, by, &c).i != x.i)
+        return none();
+    by = build3(g, OP_where, n->in[0], build_scalar(g, val_type(g, by)->dt, 1), by);
+    return build3(g, OP_where, n->in[0], n->in[1], build2(g, OP_div, div->in[0], by));
+}

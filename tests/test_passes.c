@@ -1,6 +1,7 @@
 /* test_passes.c -- the passes: golden files, recognition in exported networks, losses, steps without one of
  * the passes, long chains. */
 #include "tests.h"
+#include "command.h"
 #include "golden.h"
 #include <glob.h>
 #include <math.h>
@@ -177,6 +178,30 @@ START_TEST(recognised_gradients)
         free(text);
     }
     ck_assert_int_gt(checked, 0);
+}
+END_TEST
+
+/* sinc as torch.export writes it, and cdist as TorchScript does */
+static const char *const zero_gradients[] = {
+    "const %z: f64[] = {0}\n const %one: f64[] = {1}\n const %pi: f64[] = {3.14159}\n"
+    " %c: bool[3,4] = equal %w, %z\n %p: f64[3,4] = mul %w, %pi\n %s: f64[3,4] = sin %p\n"
+    " %q: f64[3,4] = div %s, %p\n %y: f64[3,4] = where %c, %one, %q\n",
+    "%s: f64[3,4] = square %w\n %t: f64[3] = reduce_sum %s {axes=[1], keepdims=0}\n"
+    " %y: f64[3] = powc %t {al=0.4999997615814209}\n"};
+
+START_TEST(gradients_at_zero)
+{
+    Golden s;
+    step_of(&s,
+            format("graph {\n param %%w: f64[3,4]\n %s output %%y\n}\n# >>> recognise\n", zero_gradients[_i]),
+            "recognise,loss,autodiff");
+    void **data = golden_data(&s.g, &s.tmp);
+    memset(data[graph_find(&s.g, "w").i], 0, 12 * sizeof(double));
+    ck_assert_msg(graph_eval(&s.g, data, &s.tmp, &s.diag), "%s", s.diag.msg);
+    Val dw = s.info.trained[0].grad;
+    for (int i = 0; i < 12; i++)
+        ck_assert_double_eq(((double *)data[dw.i])[i], 0);
+    golden_free(&s);
 }
 END_TEST
 
@@ -387,6 +412,7 @@ Suite *suite_passes(void)
     tcase_add_loop_test(t, golden, 0, (int)files.gl_pathc);
     tcase_add_test(t, any_order);
     tcase_add_loop_test(t, recognised_gradients, 0, (int)(sizeof forms / sizeof *forms));
+    tcase_add_loop_test(t, gradients_at_zero, 0, (int)(sizeof zero_gradients / sizeof *zero_gradients));
     suite_add_tcase(s, t);
     t = tcase_create("models");
     tcase_add_loop_test(t, recognised_models, 0, (int)(sizeof models / sizeof *models));
