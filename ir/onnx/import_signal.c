@@ -229,10 +229,11 @@ static bool import_mel_weights(OnnxNode *n)
 }
 
 /* ---- Det ----------------------------------------------------------------
- * Laplace expansion row by row: the minor of a set of columns is a sum over its last row.
+ * Small ones by Laplace expansion row by row: the minor of a set of columns is a sum over its last row.
+ * Larger ones by Gaussian elimination with partial pivoting, a column after the other.
  */
 
-enum { MAX_ORDER = 6 };
+enum { MAX_LAPLACE = 6, MAX_ORDER = 64 };
 
 static Val entry(Graph *g, Val x, int64_t row, int64_t column)
 {
@@ -241,20 +242,15 @@ static Val entry(Graph *g, Val x, int64_t row, int64_t column)
     return build_reshape(g, e, t.rank - 2, t.dim);
 }
 
-static bool import_det(OnnxNode *n)
+static Val laplace(Graph *g, Val x, int order)
 {
-    Graph *g = n->g;
-    const Type t = *in_type(n, 0);
-    int order = t.rank < 2 ? 0 : (int)t.dim[t.rank - 1];
-    if (t.rank < 2 || t.dim[t.rank - 1] != t.dim[t.rank - 2] || order < 1 || order > MAX_ORDER)
-        return refuse(n, "matrices of order 1 to %d are supported", MAX_ORDER);
-    Val minor[1 << MAX_ORDER] = {{0}};
+    Val minor[1 << MAX_LAPLACE] = {{0}};
     for (int set = 1; set < 1 << order; set++) {
         int rows = __builtin_popcount((unsigned)set), place = 0;
         for (int c = 0; c < order; c++) {
             if (!(set >> c & 1))
                 continue;
-            Val term = entry(g, n->in[0], rows - 1, c), rest = minor[set & ~(1 << c)];
+            Val term = entry(g, x, rows - 1, c), rest = minor[set & ~(1 << c)];
             term = rest.i ? build2(g, OP_mul, term, rest) : term;
             bool minus = (rows - 1 + place++) % 2 != 0;
             minor[set] = !minor[set].i
@@ -262,7 +258,52 @@ static bool import_det(OnnxNode *n)
                              : build2(g, minus ? OP_sub : OP_add, minor[set], term);
         }
     }
-    n->out[0] = minor[(1 << order) - 1];
+    return minor[(1 << order) - 1];
+}
+
+/* Exchanges the first row and the one whose first entry is largest; *first: which matrices are as they were.
+ */
+static Val pivot_row(Graph *g, Val x, Val *first)
+{
+    const Type t = *val_type(g, x);
+    int axis = t.rank - 2;
+    Val size = one(g, OP_abs, build_slice(g, x, axis + 1, 0, 1)), zero = build_scalar(g, DT_I64, 0);
+    Val best = build(g, OP_argmax, NULL, 1, &size, &(ArgAttrs){.axis = axis, .keepdims = 1});
+    Val row = along_axis(g, iota(g, t.dim[axis]), axis, t.rank);
+    Val from = build3(g, OP_where, build2(g, OP_equal, row, best), zero, row);
+    from = build3(g, OP_where, build2(g, OP_equal, row, zero), best, from);
+    *first = build2(g, OP_equal, best, zero);
+    return build(g, OP_gather_elements, NULL, 2, (Val[]){x, build_expand(g, from, t.rank, t.dim)},
+                 &(ElementsAttrs){.axis = axis});
+}
+
+/* A column of zeros has a pivot of 0, and so has the determinant: nothing is divided by it. */
+static Val elimination(Graph *g, Val x, int order)
+{
+    const Type t = *val_type(g, x);
+    int row = t.rank - 2, column = t.rank - 1;
+    Val det = {0}, zero = build_scalar(g, t.dt, 0), unit = build_scalar(g, t.dt, 1);
+    for (int rest = order - 1; rest; rest--) {
+        Val first, a = pivot_row(g, x, &first);
+        Val top = build_slice(g, a, row, 0, 1), below = build_slice(g, a, row, 1, rest);
+        Val pivot = build_slice(g, top, column, 0, 1);
+        Val divisor = build3(g, OP_where, build2(g, OP_equal, pivot, zero), unit, pivot);
+        Val factor = build2(g, OP_div, build_slice(g, below, column, 0, 1), divisor);
+        Val taken = build2(g, OP_mul, factor, build_slice(g, top, column, 1, rest));
+        x = build2(g, OP_sub, build_slice(g, below, column, 1, rest), taken);
+        det = det.i ? build2(g, OP_mul, det, pivot) : pivot;
+        det = build3(g, OP_where, first, det, one(g, OP_neg, det));
+    }
+    return build_reshape(g, build2(g, OP_mul, det, x), row, t.dim);
+}
+
+static bool import_det(OnnxNode *n)
+{
+    const Type t = *in_type(n, 0);
+    int64_t order = t.rank < 2 ? 0 : t.dim[t.rank - 1];
+    if (t.rank < 2 || order != t.dim[t.rank - 2] || order < 1 || order > MAX_ORDER)
+        return refuse(n, "matrices of order 1 to %d are supported", MAX_ORDER);
+    n->out[0] = (order > MAX_LAPLACE ? elimination : laplace)(n->g, n->in[0], (int)order);
     return n->out[0].i;
 }
 

@@ -468,6 +468,7 @@ def register_matrix():
         {"x": normal(rng, 2, 3, 4)}, lambda x: torch.einsum("ijk->kj", x)), equation="ijk->kj")
     case("det", "Det", lambda rng: (
         {"x": f32(normal(rng, 2, 3, 3) + 2 * np.eye(3))}, torch.linalg.det))
+    case("det_pivots", "Det", lambda rng: ({"x": normal(rng, 2, 9, 9)}, torch.linalg.det))
     binary("fused_matmul", "FusedMatMul",
            lambda a, b: 0.5 * a.transpose(-1, -2) @ b.transpose(-1, -2), (2, 4, 3), (2, 5, 4),
            domain="com.microsoft", transA=1, transB=1, alpha=0.5)
