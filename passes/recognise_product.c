@@ -164,6 +164,16 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
     return build_reshape(g, o, y.rank, y.dim);
 }
 
+/* Heads joined with the batch: scores [batch * heads, rows, columns].  Where the values lie says how many. */
+static void part_heads(const Rewrite *rw, Form *f, Val values)
+{
+    const View w = view_of(rw, values);
+    if (w.shape.rank != 3 || w.first[1] != 2 || f->shape.dim[0] != 1 || f->shape.dim[1] != w.shape.dim[0])
+        return;
+    f->shape.dim[0] = w.atom[0].extent;
+    f->shape.dim[1] = w.atom[1].extent;
+}
+
 Val rule_attention(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_matmul || ((const MatmulAttrs *)n->attr)->ta)
@@ -174,6 +184,7 @@ Val rule_attention(Rewrite *rw, const Node *n)
     if (!s.i || f.shape.rank == 0 || type_count(&f.shape) == 0 || !dtype_is_float(dt))
         return none();
     f.shape.dt = dt == DT_F64 ? DT_F64 : DT_F32;
+    part_heads(rw, &f, n->in[1]);
     return form_scores(rw, &f, s) ? build_attention(rw, n, &f) : none();
 }
 
