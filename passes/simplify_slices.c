@@ -80,9 +80,35 @@ static bool slice_within(SliceAttrs *inner, const SliceAttrs *outer)
     return true;
 }
 
+/* The convolution that computes just the positions that a slice has, such as a causal one that is padded at
+ * both ends: with other pads.  {0}: it would have to skip some of its image. */
+static Val slice_convolved(Graph *g, const Node *slice, const Node *conv)
+{
+    const SliceAttrs *of = slice->attr;
+    ConvAttrs at = *(const ConvAttrs *)conv->attr;
+    const Type *x = val_type(g, conv->in[0]), *w = val_type(g, conv->in[1]), *y = val_type(g, slice->in[0]);
+    int rank = at.strides.n, first = at.channels_last ? 1 : 2;
+    for (int d = 0; d < y->rank; d++) {
+        int s = d - first;
+        bool place = s >= 0 && s < rank;
+        if (of->step.v[d] != 1 || (!place && of->size.v[d] != y->dim[d]))
+            return none();
+        if (!place || of->size.v[d] == y->dim[d])
+            continue;
+        int64_t by = at.strides.v[s], before = at.pads.v[s] - of->start.v[d] * by;
+        int64_t window = (w->dim[2 + s] - 1) * at.dilations.v[s] + 1;
+        int64_t behind = (of->size.v[d] - 1) * by + window - x->dim[d] - before;
+        if (before < 0 || behind <= -by)
+            return none();
+        at.pads.v[s] = before;
+        at.pads.v[rank + s] = behind > 0 ? behind : 0;
+    }
+    return build(g, OP_conv, conv->name, conv->nin, conv->in, &at);
+}
+
 /* A slice of everything; within one part of a concatenation, such as of a complex number's parts, or of
  * several whole parts; of an expanded value; of a slice that only slices read; of a concatenation that only
- * slices read, once; of a transpose that nothing else reads. */
+ * slices read, once; of a transpose or a convolution that nothing else reads. */
 Val rule_slice(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_slice)
@@ -100,6 +126,8 @@ Val rule_slice(Rewrite *rw, const Node *n)
         return build_expand(g, build_slice_like(g, p->in[0], &x, &at), y.rank, y.dim);
     if (p->op == OP_transpose && rewrite_once(rw, n->in[0]))
         return slice_transposed(g, n, p);
+    if (p->op == OP_conv && rewrite_once(rw, n->in[0]))
+        return slice_convolved(g, n, p);
     if (p->op == OP_slice && only_sliced(rw, n->in[0], &elements) && slice_within(&at, p->attr))
         return build(g, OP_slice, n->name, 1, p->in, &at);
     if (p->op != OP_concat)
