@@ -30,9 +30,7 @@ CudaLaunch column_launch(Printer *pr)
 {
     const Sched *s = pr->s;
     int64_t chunks = chunks_along(pr), piece = PIECE_BYTES / (pr->v.width * narrowest(s));
-    int lanes = 1;
-    while (lanes < WARP && lanes < piece && lanes < chunks)
-        lanes *= 2;
+    int lanes = (int)next_power_of_2(piece < chunks ? piece : chunks, WARP);
     /* Blocks of twice as many threads have at most 128 registers a thread. */
     unsigned threads = (unsigned)lanes, most = FLAT_THREADS * (s->nshaping > MANY_INSTS ? 2 : 1);
     while (threads < WARP || (threads < most && threads / (unsigned)lanes < s->nred))

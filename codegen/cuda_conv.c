@@ -158,8 +158,7 @@ static void choose_lanes(Conv *c)
     c->copy = c->kind == WEIGHTS && c->copy_rows < c->copy ? c->copy_rows : c->copy;
     while (c->copy > 1 && c->copy * c->row_taps > ROW_VALUES)
         c->copy /= 2;
-    for (c->lanes = 1; c->lanes < WARP && c->lanes * c->copy < made;)
-        c->lanes *= 2;
+    c->lanes = next_power_of_2(ceil_div(made, c->copy), WARP);
     while (c->lanes > 1 && slice_bytes(c, c->lanes, c->copy) > SLICE_BYTES)
         c->lanes /= 2;
     while (c->copy > 1 && slice_bytes(c, c->lanes, c->copy) > CUDA_SHARED_LEAST)

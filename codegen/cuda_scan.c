@@ -18,21 +18,14 @@ typedef struct {
     int64_t blocks;             /* of each part */
 } Shape;
 
-static int64_t power_of_2(int64_t least, int64_t most)
-{
-    int64_t n = 1;
-    while (n < least && n < most)
-        n *= 2;
-    return n;
-}
-
 static Shape shape_of(const Kernel *k)
 {
     Shape s = {.extent = k->p[0], .inner = k->p[1], .outer = k->items / k->p[2]};
     const int64_t width = WIDE_BYTES / dtype_size[k->operand[0]];
     s.width = width < LEAST_WIDTH ? LEAST_WIDTH : width > MOST_WIDTH ? MOST_WIDTH : width;
-    s.lanes = power_of_2(s.inner, WARP);
-    const int64_t rows = power_of_2(ceil_div(s.extent, s.width), THREADS / s.lanes), tile = rows * s.width;
+    s.lanes = next_power_of_2(s.inner, WARP);
+    const int64_t rows = next_power_of_2(ceil_div(s.extent, s.width), THREADS / s.lanes);
+    const int64_t tile = rows * s.width;
     s.span = rows * s.lanes;
     s.blocks = ceil_div(s.outer * ceil_div(s.inner, s.lanes), THREADS / s.span);
     const int64_t tiles = ceil_div(s.extent, tile), most = s.blocks < BLOCKS ? PARTS / s.blocks : 1;

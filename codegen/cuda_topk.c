@@ -6,10 +6,7 @@ enum { PER_THREAD = 4, LONG_ROW = 8192 };
 /* Threads of a row; parameters as in ir/ops/scan.c. */
 static int64_t span_of(const Kernel *k)
 {
-    int64_t n = 1, most = k->p[0] >= LONG_ROW ? MAX_THREADS : FLAT_THREADS;
-    while (n < most && n * PER_THREAD < k->p[0])
-        n *= 2;
-    return n;
+    return next_power_of_2(ceil_div(k->p[0], PER_THREAD), k->p[0] >= LONG_ROW ? MAX_THREADS : FLAT_THREADS);
 }
 
 static unsigned block_of(const Kernel *k) { return span_of(k) > FLAT_THREADS ? MAX_THREADS : FLAT_THREADS; }

@@ -21,4 +21,13 @@ static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* The least multiple of unit that is >= n; n >= 0. */
 static inline int64_t round_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
 
+/* The least power of two that is >= n, or else >= most. */
+static inline int64_t next_power_of_2(int64_t n, int64_t most)
+{
+    int64_t power = 1;
+    while (power < n && power < most)
+        power *= 2;
+    return power;
+}
+
 #endif

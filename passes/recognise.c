@@ -52,6 +52,13 @@ Val form_scaled(const Rewrite *rw, Val v, double *c)
     return n ? n->in[0] : (Val){0};
 }
 
+Val form_behind_reshapes(const Rewrite *rw, Val v)
+{
+    for (const Node *r; (r = rewrite_def(rw, v, OP_reshape));)
+        v = r->in[0];
+    return v;
+}
+
 Val form_shifted(const Rewrite *rw, Val v, double *c)
 {
     const Node *a = rewrite_def(rw, v, OP_add), *s = rewrite_def(rw, v, OP_sub);

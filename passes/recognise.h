@@ -20,6 +20,9 @@ Val form_shifted(const Rewrite *rw, Val v, double *c);
 /* Returns x if v = c / x, else {0}. */
 Val form_inverse(const Rewrite *rw, Val v, double *c);
 
+/* What v is a view of, through any number of reshapes. */
+Val form_behind_reshapes(const Rewrite *rw, Val v);
+
 /* x op c; {0} if x is, or if x's type has no such number as c: it overflows there, or loses digits near zero.
  */
 Val form_folded(Rewrite *rw, const char *name, Op op, Val x, double c);

@@ -207,18 +207,12 @@ Val rule_grouped_query(Rewrite *rw, const Node *n)
  * x. First and second are the halves of the last dimension, or the even and the odd elements: those are
  * halves, too, of x viewed with a last dimension of 2. */
 
-static Val behind_reshapes(const Rewrite *rw, Val v)
-{
-    for (const Node *r; (r = rewrite_def(rw, v, OP_reshape));)
-        v = r->in[0];
-    return v;
-}
-
 /* Is v a part of x along its last dimension: a half or, if pairs, the elements at even or odd places? */
 static bool is_part(const Rewrite *rw, Val v, Val x, bool second, bool pairs)
 {
-    const Node *n = rewrite_def(rw, pairs ? behind_reshapes(rw, v) : v, OP_slice);
-    if (!n || (n->in[0].i != x.i && !(pairs && behind_reshapes(rw, n->in[0]).i == behind_reshapes(rw, x).i)))
+    const Node *n = rewrite_def(rw, pairs ? form_behind_reshapes(rw, v) : v, OP_slice);
+    if (!n || (n->in[0].i != x.i &&
+               !(pairs && form_behind_reshapes(rw, n->in[0]).i == form_behind_reshapes(rw, x).i)))
         return false;
     const SliceAttrs *at = n->attr;
     const Type *t = val_type(rw->g, n->in[0]);
@@ -240,7 +234,7 @@ static bool is_rotated(const Rewrite *rw, Val r, Val x, bool pairs)
     const Type *t = val_type(rw->g, c->out[0]);
     if (((const AxisAttrs *)c->attr)->axis != t->rank - 1 || (pairs && t->dim[t->rank - 1] != 2))
         return false;
-    const Node *minus = rewrite_def(rw, pairs ? behind_reshapes(rw, c->in[0]) : c->in[0], OP_neg);
+    const Node *minus = rewrite_def(rw, pairs ? form_behind_reshapes(rw, c->in[0]) : c->in[0], OP_neg);
     return minus && is_part(rw, minus->in[0], x, true, pairs) && is_part(rw, c->in[1], x, false, pairs);
 }
 

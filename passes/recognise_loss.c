@@ -179,16 +179,6 @@ Val rule_log_sigmoid(Rewrite *rw, const Node *n)
     return s ? build1(g, OP_neg, build1(g, OP_softplus, s->in[0])) : none();
 }
 
-/* Is v the same value as m, reshaped or not? */
-static bool is_view_of(const Rewrite *rw, Val v, Val m)
-{
-    for (const Node *r; v.i != m.i && (r = rewrite_def(rw, v, OP_reshape));)
-        v = r->in[0];
-    for (const Node *r; v.i != m.i && (r = rewrite_def(rw, m, OP_reshape));)
-        m = r->in[0];
-    return v.i == m.i;
-}
-
 /* m + log(sum(exp(x - m))) = log(sum(exp(x))), whatever m is: no gradient goes through a maximum. */
 Val rule_log_sum_exp(Rewrite *rw, const Node *n)
 {
@@ -197,7 +187,7 @@ Val rule_log_sum_exp(Rewrite *rw, const Node *n)
         const Node *r = l ? rewrite_def(rw, l->in[0], OP_reduce_sum) : NULL;
         const Node *e = r ? rewrite_def(rw, r->in[0], OP_exp) : NULL;
         const Node *d = e ? rewrite_def(rw, e->in[0], OP_sub) : NULL;
-        if (!d || !is_view_of(rw, n->in[1 - i], d->in[1]))
+        if (!d || form_behind_reshapes(rw, n->in[1 - i]).i != form_behind_reshapes(rw, d->in[1]).i)
             continue;
         const Type *x = val_type(rw->g, d->in[0]), *m = val_type(rw->g, d->in[1]);
         uint32_t axes = axes_mask(&((const ReduceAttrs *)r->attr)->axes);

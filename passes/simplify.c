@@ -117,27 +117,33 @@ static Val rule_reshape(Rewrite *rw, const Node *n)
     return p ? build_reshape(rw->g, p->in[0], t->rank, t->dim) : none();
 }
 
-/* a transpose of a transpose; of an expanded value */
 static Val rule_transpose(Rewrite *rw, const Node *n)
 {
-    const Node *p = n->op == OP_transpose ? graph_def(rw->g, n->in[0]) : NULL;
-    if (!p || (p->op != OP_transpose && p->op != OP_expand))
+    const Node *p = n->op == OP_transpose ? rewrite_def(rw, n->in[0], OP_transpose) : NULL;
+    if (!p)
         return none();
     const TransposeAttrs *outer = n->attr, *inner = p->attr;
+    int perm[MAX_RANK];
+    for (int i = 0; i < outer->perm.n; i++)
+        perm[i] = (int)inner->perm.v[outer->perm.v[i]];
+    return build_transpose(rw->g, p->in[0], perm);
+}
+
+/* A transpose of an expanded value: what is expanded is transposed. */
+static Val rule_transpose_expanded(Rewrite *rw, const Node *n)
+{
+    const Node *p = n->op == OP_transpose ? rewrite_def(rw, n->in[0], OP_expand) : NULL;
+    if (!p)
+        return none();
     const Type y = *val_type(rw->g, n->out[0]), x = *val_type(rw->g, p->in[0]);
     int64_t full[MAX_RANK];
-    int perm[MAX_RANK];
+    int perm[MAX_RANK], added = y.rank - x.rank;
     for (int i = 0; i < y.rank; i++) {
-        perm[i] = (int)outer->perm.v[i];
-        full[i] = i < y.rank - x.rank ? 1 : x.dim[i - (y.rank - x.rank)];
+        perm[i] = (int)((const TransposeAttrs *)n->attr)->perm.v[i];
+        full[i] = i < added ? 1 : x.dim[i - added];
     }
-    if (p->op == OP_expand) {
-        Val v = build_transpose(rw->g, build_reshape(rw->g, p->in[0], y.rank, full), perm);
-        return build_expand(rw->g, v, y.rank, y.dim);
-    }
-    for (int i = 0; i < y.rank; i++)
-        perm[i] = (int)inner->perm.v[perm[i]];
-    return build_transpose(rw->g, p->in[0], perm);
+    Val v = build_transpose(rw->g, build_reshape(rw->g, p->in[0], y.rank, full), perm);
+    return build_expand(rw->g, v, y.rank, y.dim);
 }
 
 /* A transpose that moves only extents of 1 is a view. */
@@ -457,9 +463,10 @@ static Val rule_relu_pooled(Rewrite *rw, const Node *n)
 static Rule *const rules[] = {
     rule_product_scaled, /* must be first: pass_simplify leaves it out for fp16 */
     rule_copy, rule_neutral, rule_cast, rule_sum_rounded, rule_sum_widened, rule_neg, rule_reshape,
-    rule_transpose, rule_transpose_view, rule_matmul_transpose, rule_matmul_rows, rule_matmul_flatten,
-    rule_matmul_batch_sum, rule_slice, rule_slice_bwd, rule_concat, rule_transpose_parts, rule_boxes,
-    rule_conv_positions, rule_conv_patches, rule_expand_operand, rule_uniform, rule_relu_pooled, NULL,
+    rule_transpose, rule_transpose_expanded, rule_transpose_view, rule_matmul_transpose, rule_matmul_rows,
+    rule_matmul_flatten, rule_matmul_batch_sum, rule_slice, rule_slice_bwd, rule_concat,
+    rule_transpose_parts, rule_boxes, rule_conv_positions, rule_conv_patches, rule_expand_operand,
+    rule_uniform, rule_relu_pooled, NULL,
 };
 
 /* For fp16 without rule_product_scaled, as values that are f32 now may become f16. */
