@@ -312,6 +312,11 @@ Val build_pad(Graph *g, Val a, int axis, int64_t size)
     return at.after.v[axis] == 0 ? a : build(g, OP_pad, NULL, 1, &a, &at);
 }
 
+Val build_gather(Graph *g, Val a, Val index, int axis)
+{
+    return build(g, OP_gather, NULL, 2, (Val[]){a, index}, &(GatherAttrs){.axis = axis, .padding = -1});
+}
+
 Val build_concat(Graph *g, int n, const Val *v, int axis)
 {
     return n == 1 ? v[0] : build(g, OP_concat, NULL, n, v, &(AxisAttrs){axis});

@@ -274,6 +274,7 @@ Val build_expand(Graph *g, Val a, int rank, const int64_t *dim);
 Val build_reduce(Graph *g, Op op, Val a, uint32_t axes, bool keepdims); /* axes: bit mask */
 Val build_sum_to(Graph *g, Val a, const Type *shape);     /* undo a broadcast by summing */
 Val build_slice(Graph *g, Val a, int axis, int64_t start, int64_t len);
+Val build_gather(Graph *g, Val a, Val index, int axis); /* slices of a along axis */
 Val build_pad(Graph *g, Val a, int axis, int64_t size); /* appends zeros up to that size */
 Val build_concat(Graph *g, int n, const Val *v, int axis);
 Val build_concat_many(Graph *g, int n, const Val *v, int axis); /* any number of values */

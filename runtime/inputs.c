@@ -31,6 +31,10 @@ IndexRange index_range(const Graph *g, const Node *n, int operand)
 {
     switch (n->op) {
     case OP_gather:
+        if (operand == 1)
+            return (IndexRange){.limit = val_type(g, n->in[0])->dim[((const GatherAttrs *)n->attr)->axis],
+                                .negative = true};
+        break;
     case OP_gather_elements:
     case OP_scatter_elements:
         if (operand == 1)

@@ -155,7 +155,7 @@ static void gather(Sample *s)
     int n = (int)x.dim[axis];
     sample_table(s, x);
     sample_ints(s, type_with(ix, sample_some_int(s)), -n, n - 1);
-    sample_build(s, &(AxisAttrs){axis});
+    sample_build(s, &(GatherAttrs){axis, -1});
 }
 
 static void gather_bwd(Sample *s)

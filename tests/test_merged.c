@@ -475,6 +475,44 @@ START_TEST(detached_values_stop_gradients)
 }
 END_TEST
 
+/* The record of an embedding says which index gives no gradient; a row that is not there is ignored. */
+START_TEST(padding_rows_receive_no_gradient)
+{
+    static const struct {
+        const char *operands;
+        bool trains;
+    } cases[] = {{"(%p_w, %ids, 1)", false},
+                 {"(%p_w, %ids)", true},
+                 {"(%p_w, %ids, 2)", true},
+                 {"(%p_w, %ids, -1, True)", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Arena a = {0};
+        Builder b;
+        Diag d = {0};
+        start(&b, 13);
+        add_value(&b, &a, "ids", 7 /* INT64 */, "8", true);
+        add_value(&b, &a, "y", FLOAT, "84", false);
+        add_tensor(&b, "w", 2, (int64_t[]){2, 4}, odd);
+        node(&b, &a, "Gather", "w ids", "y",
+             format("%%y = call_function[target=torch.ops.aten.embedding.default](args = %s, kwargs = {})",
+                    cases[i].operands),
+             NULL);
+        sign(&b, &a, "p_w: PARAMETER target='w'\n");
+        save(&b, &a, "m.onnx");
+        ckc_accepts("m.onnx --loss mse --optimizer sgd --quiet --steps 1 -o o --grads g.npz");
+        DataFile *grads = data_open("g.npz", &d);
+        ck_assert(grads);
+        Tensor w = array_of(grads, "w");
+        for (int64_t k = 0; k < 4; k++) {
+            ck_assert_double_ne(tensor_f(&w, k), 0);
+            ck_assert_int_eq(tensor_f(&w, 4 + k) != 0, cases[i].trains);
+        }
+        data_close(grads);
+        arena_free(&a);
+    }
+}
+END_TEST
+
 /* A convolution into which the exporter has folded a norm has the norm's record, but its weight does not
  * stand for the norm's. */
 START_TEST(folded_norms_are_not_merged)
@@ -622,6 +660,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, merged_transposes_have_all_names);
     tcase_add_test(t, transposed_copies_are_tied_by_name);
     tcase_add_test(t, detached_values_stop_gradients);
+    tcase_add_test(t, padding_rows_receive_no_gradient);
     tcase_add_test(t, folded_norms_are_not_merged);
     tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, parameter_that_nothing_reads);

@@ -194,7 +194,7 @@ static Val table(OnnxNode *n, int k, int64_t half)
     Graph *g = n->g;
     Val t = n->in[k];
     if (has_in(n, 3))
-        t = build(g, OP_gather, NULL, 2, (Val[]){t, n->in[3]}, &(AxisAttrs){0});
+        t = build_gather(g, t, n->in[3], 0);
     if (t.i && val_type(g, t)->rank != 3) {
         diag_set(n->x->d, "the tables must have one row per position");
         return (Val){0};

@@ -160,7 +160,7 @@ static bool import_roi_align(OnnxNode *n)
         build2(g, OP_mul, pairs(g, ly.valid, true, rows, columns), pairs(g, lx.valid, false, rows, columns));
     bool max = attr_is(n, "mode", "avg", "max");
     GridSampleAttrs linear = {.outside = OUTSIDE_BORDER, .pixels = 1};
-    Val image = build(g, OP_gather, NULL, 2, (Val[]){n->in[0], n->in[2]}, &(AxisAttrs){0});
+    Val image = build_gather(g, n->in[0], n->in[2], 0);
     TRY(image.i && valid.i);
     Val y = max ? largest_pixel(g, image, at) : sample(g, &linear, image, positions(g, at));
     y = build2(g, OP_mul, y, build_reshape(g, valid, 3, (int64_t[]){r.dim[0], 1, rows * columns}));
@@ -215,7 +215,7 @@ static bool import_max_roi_pool(OnnxNode *n)
         at[i] = one(g, OP_floor,
                     add_scalar(g, mul_scalar(g, build_slice(g, n->in[1], 1, i + 1, 1), scale), 0.5));
     batch = build_reshape(g, batch, 1, (int64_t[]){r.dim[0]});
-    Val y = build(g, OP_gather, NULL, 2, (Val[]){n->in[0], batch}, &(AxisAttrs){0});
+    Val y = build_gather(g, n->in[0], batch, 0);
     Val columns = bins(g, at[0], at[2], out.v[1], x.dim[3]), rows = bins(g, at[1], at[3], out.v[0], x.dim[2]);
     TRY(y.i && columns.i && rows.i);
     y = max_in_bins(g, y, columns);

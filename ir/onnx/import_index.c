@@ -32,7 +32,9 @@ static bool import_gather(OnnxNode *n)
         n->out[0] = drop_axis(g, cut, (int)axis);
         return n->out[0].i;
     }
-    n->out[0] = build(g, OP_gather, NULL, 2, n->in, &(AxisAttrs){axis});
+    int64_t row = n->record ? n->record->padding : -1;
+    GatherAttrs at = {axis, axis == 0 && row >= 0 && row < t->dim[0] ? row : -1};
+    n->out[0] = build(g, OP_gather, NULL, 2, n->in, &at);
     return n->out[0].i;
 }
 

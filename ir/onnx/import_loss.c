@@ -25,7 +25,7 @@ static Val element_weights(OnnxNode *n, const Ignored *ig, Val *target)
         *target = build3(g, OP_where, hit, scalar_like(g, *target, 0), *target);
     }
     if (has_in(n, 2))
-        weight = build(g, OP_gather, NULL, 2, (Val[]){n->in[2], *target}, &(AxisAttrs){0});
+        weight = build_gather(g, n->in[2], *target, 0);
     return weight.i && kept.i ? build2(g, OP_mul, weight, kept) : weight.i ? weight : kept;
 }
 

@@ -158,7 +158,7 @@ static Val scatter_masked(Graph *g, Val x, Val mask, Val source)
     Val set = build_cast(g, build_reshape(g, rows, 1, &count), DT_I64);
     Val row = add_scalar(g, build(g, OP_cumsum, NULL, 1, &set, &(CumsumAttrs){0}), -1);
     Val table = build_reshape(g, source, 2, (int64_t[]){parts, width});
-    Val taken = build(g, OP_gather, NULL, 2, (Val[]){table, row}, &(AxisAttrs){0});
+    Val taken = build_gather(g, table, row, 0);
     if (dtype_is_float(t.dt)) {
         Val there = build2(g, OP_less, row, scalar_like(g, row, (double)parts));
         there = build_reshape(g, there, 2, (int64_t[]){count, 1});

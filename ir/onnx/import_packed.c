@@ -91,12 +91,9 @@ static Val block_weights(OnnxNode *n, int64_t rows, int64_t depth, Blocks *b)
     }
     Val v = unpack(g, build_reshape(g, n->in[1], 3, packed), b->bits);
     if (has_in(n, 4)) { /* it says which block's scale each column has */
-        AxisAttrs along = {1};
         Val of = build_slice(g, n->in[4], 0, 0, depth);
-        Val scale[] = {build_reshape(g, b->scale, 2, of_block), of};
-        b->scale = build(g, OP_gather, NULL, 2, scale, &along);
-        Val zero[] = {b->zero.i ? build_reshape(g, b->zero, 2, of_block) : b->zero, of};
-        b->zero = b->zero.i ? build(g, OP_gather, NULL, 2, zero, &along) : b->zero;
+        b->scale = build_gather(g, build_reshape(g, b->scale, 2, of_block), of, 1);
+        b->zero = b->zero.i ? build_gather(g, build_reshape(g, b->zero, 2, of_block), of, 1) : b->zero;
         return scaled(g, build_slice(g, build_reshape(g, v, 2, whole), 1, 0, depth), b);
     }
     b->scale = build_reshape(g, b->scale, 4, of_block);
@@ -138,7 +135,7 @@ static bool import_gather_block_quantized(OnnxNode *n)
     int64_t blocks = val_type(g, b.scale)->dim[along], size = t->dim[along] * (packed ? 8 / b.bits : 1);
     Val row[] = {n->in[0], b.scale, b.zero};
     for (int i = 0; i < 3 && row[i].i; i++)
-        row[i] = build(g, OP_gather, NULL, 2, (Val[]){row[i], n->in[1]}, &(AxisAttrs){axis});
+        row[i] = build_gather(g, row[i], n->in[1], (int)axis);
     TRY(row[0].i && row[1].i);
     int last = val_type(g, row[0])->rank - 1;
     if (packed)

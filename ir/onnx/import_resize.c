@@ -139,7 +139,7 @@ static Val pick(Graph *g, Val x, int axis, int64_t n, const int64_t *index)
     if (repeats)
         return repeat_each(g, x, axis, times);
     Val v = graph_const(g, "index", type_make(DT_I64, 1, &n), index);
-    return build(g, OP_gather, NULL, 2, (Val[]){x, v}, &(AxisAttrs){axis});
+    return build_gather(g, x, v, axis);
 }
 
 /* Makes tables for resample: the taps of every output element, as many as the widest has. */

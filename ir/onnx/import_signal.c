@@ -148,7 +148,7 @@ static bool import_stft(OnnxNode *n)
     Val at = graph_const(g, "frames", ti, index), part[2], y[2];
     TRY(parts(n, n->in[0], &part[0], &part[1]));
     for (int i = 0; i < 2 && part[i].i; i++) {
-        part[i] = build(g, OP_gather, NULL, 2, (Val[]){part[i], at}, &(AxisAttrs){1});
+        part[i] = build_gather(g, part[i], at, 1);
         if (has_in(n, 2))
             part[i] = build2(g, OP_mul, part[i], n->in[2]);
     }

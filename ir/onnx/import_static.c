@@ -47,7 +47,7 @@ static bool import_compress(OnnxNode *n)
         if (tensor_i(&keep, i))
             v[found++] = i;
     Val index = graph_const(g, "kept", type_make(DT_I64, 1, &found), v);
-    n->out[0] = build(g, OP_gather, NULL, 2, (Val[]){x, index}, &(AxisAttrs){axis});
+    n->out[0] = build_gather(g, x, index, (int)axis);
     return n->out[0].i;
 }
 
@@ -141,7 +141,7 @@ static bool import_unique(OnnxNode *n)
     int64_t *size = NEW(a, int64_t, s.n + 1);
     int64_t groups = group_slices(&s, attr_int(n, "sorted", 1) != 0, a, first, group, size);
     Val lead = indices(n, "first", first, groups);
-    n->out[0] = build(n->g, OP_gather, NULL, 2, (Val[]){x, lead}, &(AxisAttrs){axis});
+    n->out[0] = build_gather(n->g, x, lead, (int)axis);
     if (has_out(n, 1))
         n->out[1] = lead;
     if (has_out(n, 2))

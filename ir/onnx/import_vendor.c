@@ -122,15 +122,14 @@ static bool import_embed_layer_norm(OnnxNode *n)
 {
     Graph *g = n->g;
     const Type *ids = in_type(n, 0);
-    AxisAttrs rows = {0};
     if (ids->rank != 2 || has_in(n, 7) || has_out(n, 1))
         return refuse(n, "mask input or rank %d", ids->rank);
-    Val sum = build(g, OP_gather, NULL, 2, (Val[]){n->in[2], n->in[0]}, &rows);
-    Val position = has_in(n, 8) ? build(g, OP_gather, NULL, 2, (Val[]){n->in[3], n->in[8]}, &rows)
-                                : build_slice(g, n->in[3], 0, 0, ids->dim[1]);
+    Val sum = build_gather(g, n->in[2], n->in[0], 0);
+    Val position =
+        has_in(n, 8) ? build_gather(g, n->in[3], n->in[8], 0) : build_slice(g, n->in[3], 0, 0, ids->dim[1]);
     sum = plus(g, sum, position);
     if (has_in(n, 1) && has_in(n, 4))
-        sum = plus(g, sum, build(g, OP_gather, NULL, 2, (Val[]){n->in[4], n->in[1]}, &rows));
+        sum = plus(g, sum, build_gather(g, n->in[4], n->in[1], 0));
     TRY(sum.i);
     if (n->nout > 2)
         n->out[2] = sum;
@@ -278,7 +277,7 @@ static Val rows_at(Graph *g, Val table, Val positions, int64_t sequence)
         Val at = plus(g, iota(g, sequence), first.i ? build_cast(g, first, DT_I64) : first);
         positions = build_reshape(g, at, 2, (int64_t[]){1, sequence});
     }
-    return build(g, OP_gather, NULL, 2, (Val[]){table, positions}, &(AxisAttrs){0});
+    return build_gather(g, table, positions, 0);
 }
 
 static bool import_ms_rotary_embedding(OnnxNode *n)

@@ -251,6 +251,7 @@ typedef struct Record {
     bool linear;       /* the call is torch.nn.functional.linear */
     bool detach;       /* the call is Tensor.detach */
     bool detached;     /* an operand of the call is a result of Tensor.detach */
+    int64_t padding;   /* the call's padding_idx; -1: it has none */
     const char *scope; /* path of the module, NULL: not known */
 } Record;
 

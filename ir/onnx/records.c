@@ -4,6 +4,7 @@
 #include "onnx_int.h"
 #include "protobuf.h"
 #include "put.h"
+#include <stdio.h>
 #include <string.h>
 
 enum { LONGEST = 256 }; /* most bytes of a symbol, with its end */
@@ -62,6 +63,18 @@ static bool has_text(const WireField *f, const char *text)
     return f->size && memmem(f->data, f->size, text, strlen(text));
 }
 
+/* The third operand of an embedding's call, (%weight, %indices, 3): its padding_idx; -1: none. */
+static int64_t padding_row(OnnxModel *m, const WireField *call)
+{
+    static const char embedding[] = "[target=torch.ops.aten.embedding.default]";
+    long long row = -1;
+    const char *text = arena_strndup(&m->arena, (const char *)call->data, call->size);
+    const char *args = strstr(text, embedding);
+    if (args)
+        sscanf(args + strlen(embedding), "(args = (%*[^,], %*[^,], %18lld", &row);
+    return row;
+}
+
 static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
 {
     WireField key = {0}, value = {0}, part;
@@ -72,6 +85,7 @@ static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
     if (wire_is(&key, "pkg.torch.onnx.fx_node")) {
         add_symbols(m->signature, r, (const char *)value.data, value.size);
         r->called = true;
+        r->padding = padding_row(m, &value);
         r->linear = has_text(&value, "[target=torch.ops.aten.linear.default]");
         r->detach = has_text(&value, "[target=torch.ops.aten.detach.default]");
         r->detached = has_text(&value, "(%detach") || has_text(&value, " %detach");
@@ -97,6 +111,7 @@ static const Record *records_of(OnnxModel *m)
         if (i == gp->n_node)
             return NULL;
         Record *r = &record[i];
+        r->padding = -1;
         node = wire_of(field.data, field.size);
         while (wire_next(&node, &field))
             if (field.number == NODE_METADATA && field.type == WIRE_BYTES)

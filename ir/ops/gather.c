@@ -12,12 +12,15 @@
 #include "../kernel_math.h"
 
 static const AttrDef axis_attrs[] = {ATTR(AxisAttrs, axis, AT_I64, 0)};
+static const AttrDef gather_attrs[] = {ATTR(GatherAttrs, axis, AT_I64, 0),
+                                       ATTR(GatherAttrs, padding, AT_I64, -1)};
 static const AttrDef elements_attrs[] = {ATTR(ElementsAttrs, axis, AT_I64, 0),
                                          ATTR(ElementsAttrs, batch, AT_I64, 0)};
 static const AttrDef gather_bwd_attrs[] = {ATTR(GatherBwdAttrs, axis, AT_I64, 0),
                                            ATTR(GatherBwdAttrs, shape, AT_INTS, 0)};
 
-static int axis_of(const Node *n) { return (int)((const AxisAttrs *)n->attr)->axis; }
+/* gather's or gather_nd's */
+static int axis_of(const Node *n) { return (int)*(const int64_t *)n->attr; }
 static bool is_int(const Type *t) { return !dtype_is_float(t->dt); }
 
 /* ---- gather x, i: slices of x along axis --------------------------------------------- */
@@ -26,8 +29,12 @@ static bool gather_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
     TRY(index_valid(g, n, 1, d));
-    TRY(axis_valid(n, ((const AxisAttrs *)n->attr)->axis, x->rank, d));
+    const GatherAttrs *at = n->attr;
+    TRY(axis_valid(n, at->axis, x->rank, d));
     int axis = axis_of(n), rank = 0;
+    if (at->padding < -1 || at->padding >= x->dim[axis])
+        return fail(d, "gather: padding = %lld of %lld rows", (long long)at->padding,
+                    (long long)x->dim[axis]);
     if (x->rank + ix->rank - 1 > MAX_RANK)
         return fail(d, "gather: result of rank %d", x->rank + ix->rank - 1);
     int64_t dim[2 * MAX_RANK];
@@ -114,19 +121,37 @@ static bool axis_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 /* Sums of many small terms: accumulated in f32 when the operands are narrower. */
 static Val wide(Graph *g, Val v) { return build_cast(g, v, dtype_sum(val_type(g, v)->dt)); }
 
+/* The indices of a gather, those that give no gradient out of range. */
+static Val gradient_rows(Graph *g, const Node *n)
+{
+    const GatherAttrs *at = n->attr;
+    if (at->padding < 0)
+        return n->in[1];
+    Val i = build_cast(g, n->in[1], DT_I64);
+    Val pads = build2(g, OP_equal, i, build_scalar(g, DT_I64, (double)at->padding));
+    return build3(g, OP_where, pads, build_scalar(g, DT_I64, (double)val_type(g, n->in[0])->dim[at->axis]),
+                  i);
+}
+
 static bool gather_grad(Grad *gr, const Node *n)
 {
     Graph *g = gr->g;
     const Type *x = val_type(g, n->in[0]);
     GatherBwdAttrs at = {axis_of(n), ints_of(x)};
-    Val in[] = {grad_out(gr, n, 0), n->in[1]};
+    Val in[] = {grad_out(gr, n, 0), gradient_rows(g, n)};
     grad_add(gr, n->in[0], build(g, OP_gather_bwd, NULL, 2, in, &at));
     return true;
 }
 
-const OpDef op_gather = {.name = "gather", .min_in = 2, .max_in = 2, .nout = 1,
-                         ATTRS(axis_attrs, AxisAttrs), .infer = gather_infer, .grad = gather_grad,
-                         .onnx = axis_onnx, .lower = gather_lower};
+const OpDef op_gather = {.name = "gather",
+                         .min_in = 2,
+                         .max_in = 2,
+                         .nout = 1,
+                         ATTRS(gather_attrs, GatherAttrs),
+                         .infer = gather_infer,
+                         .grad = gather_grad,
+                         .onnx = axis_onnx,
+                         .lower = gather_lower};
 
 static bool gather_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
@@ -182,9 +207,8 @@ static bool gather_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 
 static bool gather_bwd_grad(Grad *gr, const Node *n)
 {
-    AxisAttrs at = {((const GatherBwdAttrs *)n->attr)->axis};
-    Val in[] = {build_cast(gr->g, grad_out(gr, n, 0), val_type(gr->g, n->in[0])->dt), n->in[1]};
-    Val dy = build(gr->g, OP_gather, NULL, 2, in, &at);
+    Val dx = build_cast(gr->g, grad_out(gr, n, 0), val_type(gr->g, n->in[0])->dt);
+    Val dy = build_gather(gr->g, dx, n->in[1], (int)((const GatherBwdAttrs *)n->attr)->axis);
     const Type *t = val_type(gr->g, n->in[0]);
     grad_add(gr, n->in[0], build_reshape(gr->g, dy, t->rank, t->dim));
     return true;
