@@ -569,6 +569,27 @@ START_TEST(computed_in_place_of_parameters)
 }
 END_TEST
 
+/* So does a masked weight, beside a bias that the call does read. */
+START_TEST(computed_beside_a_parameter)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "22", true);
+    add_value(&b, &a, "y", FLOAT, "22", false);
+    add_tensor(&b, "mul", 2, (int64_t[]){2, 2}, odd);
+    add_tensor(&b, "a.bias", 1, (int64_t[]){2}, odd);
+    node(&b, &a, "Gemm", "x mul a.bias", "y", "%m = linear(args = (%x, %mul, %p_b))", "['', 'a', 'linear']");
+    sign(&b, &a, "p_a: PARAMETER target='a.weight'\np_b: PARAMETER target='a.bias'\n");
+    Imported r = import_file(save(&b, &a, "masked_weight.onnx"));
+    ck_assert_int_eq(params_with(&r, false), 2);
+    ck_assert(noted(r.m, ONNX_REMARK, "mul", "was computed by the exporter and trains in place of "
+                                             "parameters that no node reads (of a.weight)"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* A module that is never called holds a weight of another one (T5's shared.weight): the file has no more than
  * its name.  That is noted, --tie has it saved, and --weights may have it. */
 START_TEST(parameter_that_nothing_reads)
@@ -663,6 +684,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, padding_rows_receive_no_gradient);
     tcase_add_test(t, folded_norms_are_not_merged);
     tcase_add_test(t, computed_in_place_of_parameters);
+    tcase_add_test(t, computed_beside_a_parameter);
     tcase_add_test(t, parameter_that_nothing_reads);
     tcase_add_test(t, identities_of_merged_weights);
     tcase_add_test(t, clones_are_no_weights);

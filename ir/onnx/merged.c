@@ -462,9 +462,10 @@ static void find_computed(Finder *f)
         bool named = declared(s, own) != NULL, in_scope = false, under = false;
         for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++) {
             const Read *r = &f->read[i + n];
-            named |= !r->weak || (r->param != own && declared(s, r->param));
+            bool here = lies_under(f, f->record[r->node].scope);
+            named |= r->param != own ? !r->weak || declared(s, r->param) : !r->weak && !here;
             in_scope |= r->param != own; /* a name made of a module's that lacks a parameter */
-            under |= lies_under(f, f->record[r->node].scope);
+            under |= here;
         }
         if (!named && (under || !in_scope))
             add_name(f, under ? &out->computed : &out->constant, own);
@@ -645,7 +646,7 @@ static bool report_computed(Import *x, const Merged *merged)
     note(
         x, ONNX_REMARK, name[0],
         "%s computed by the exporter and train%s in place of parameters that no node reads "
-        "(of %s)",
+        "(of %s); export with optimize=False to train those",
         n > 1 ? arena_printf(x->a, "and %s: were", listing(x, name + 1, n - 1)) : "was",
         n > 1 ? "" : "s", listing(x, merged->unread.name, merged->unread.n));
     return true;
