@@ -423,6 +423,46 @@ static Val rule_expand_operand(Rewrite *rw, const Node *n)
     return none();
 }
 
+/* Reading by index of a value that is expanded along dimensions beside the one that is indexed, as neighbours
+ * of points are read: of the value itself, by the indices of all those dimensions.  gather_nd reads whole
+ * dimensions behind it. */
+static Val rule_gather_expanded(Rewrite *rw, const Node *n)
+{
+    bool nd = n->op == OP_gather_nd;
+    const Node *p = nd || n->op == OP_gather_elements ? rewrite_def(rw, n->in[0], OP_expand) : NULL;
+    if (!p || val_type(rw->g, p->in[0])->rank != val_type(rw->g, n->in[0])->rank)
+        return none();
+    Graph *g = rw->g;
+    const Type x = *val_type(g, p->in[0]), full = *val_type(g, n->in[0]), y = *val_type(g, n->out[0]);
+    Type index = *val_type(g, n->in[1]);
+    ElementsAttrs at = {nd ? ((const AxisAttrs *)n->attr)->axis : ((const ElementsAttrs *)n->attr)->axis,
+                        nd ? 0 : ((const ElementsAttrs *)n->attr)->batch};
+    int first = (int)at.axis, end = first + 1; /* dimensions that become the one that is indexed */
+    while (first > at.batch && x.dim[first - 1] < full.dim[first - 1])
+        first--;
+    while (!nd && end < x.rank && x.dim[end] < full.dim[end])
+        end++;
+    if (first == at.axis && end == at.axis + 1)
+        return none();
+    int64_t own[MAX_RANK], kept[MAX_RANK], by[MAX_RANK], indices = 1;
+    int rank = 0;
+    for (int i = first; i < end; i++)
+        indices *= index.dim[i];
+    for (int i = 0; i < x.rank; i++) {
+        if (i >= first && i < end && i != at.axis)
+            continue;
+        own[rank] = x.dim[i];
+        by[rank] = i == at.axis ? indices : index.dim[i];
+        kept[rank++] = full.dim[i];
+    }
+    Val of = build_expand(g, build_reshape(g, p->in[0], rank, own), rank, kept);
+    at.axis = first;
+    if (nd)
+        return build(g, n->op, n->name, 2, (Val[]){of, n->in[1]}, &(AxisAttrs){first});
+    Val in[] = {of, build_reshape(g, n->in[1], rank, by)};
+    return build_reshape(g, build(g, n->op, n->name, 2, in, &at), y.rank, y.dim);
+}
+
 /* A large constant that has the same bits everywhere is expanded where it is used: it needs no memory
  * for the whole step, and none at all inside a kernel. */
 static Val rule_uniform(Rewrite *rw, const Node *n)
@@ -466,7 +506,7 @@ static Rule *const rules[] = {
     rule_transpose, rule_transpose_expanded, rule_transpose_view, rule_matmul_transpose, rule_matmul_rows,
     rule_matmul_flatten, rule_matmul_batch_sum, rule_slice, rule_slice_bwd, rule_concat,
     rule_transpose_parts, rule_boxes, rule_conv_positions, rule_conv_patches, rule_expand_operand,
-    rule_uniform, rule_relu_pooled, NULL,
+    rule_gather_expanded, rule_uniform, rule_relu_pooled, NULL,
 };
 
 /* For fp16 without rule_product_scaled, as values that are f32 now may become f16. */
