@@ -56,3 +56,20 @@ int params_of(const Graph *g)
         n += g->vals[i].kind == VAL_PARAM;
     return n;
 }
+
+int params_with(Imported *r, bool untie)
+{
+    arena_free(&r->arena);
+    ck_assert_msg(build_graph(r, &(OnnxOptions){.untie = untie}), "%s", r->d.msg);
+    return params_of(&r->g);
+}
+
+Tensor array_of(DataFile *f, const char *name)
+{
+    Tensor t;
+    Diag d = {0};
+    int k = data_find(f, name);
+    ck_assert_msg(k >= 0, "there is no %s", name);
+    ck_assert(data_tensor(f, k, &t, &d));
+    return t;
+}

@@ -2,6 +2,7 @@
 #ifndef CKC_TESTS_IMPORTED_H
 #define CKC_TESTS_IMPORTED_H
 #include "ir/onnx/onnx.h"
+#include "runtime/data.h"
 
 typedef struct {
     Arena arena;
@@ -23,5 +24,9 @@ bool noted(const OnnxModel *m, OnnxNoteKind kind, const char *name, const char *
 ValKind kind_of(const Graph *g, const char *name); /* fails the test if there is no such value */
 int params_of(const Graph *g);                     /* the number of parameters */
 
+/* Imports the opened model, with --untie or without, and returns the number of its parameters. */
+int params_with(Imported *r, bool untie);
+/* The array of that name, which must be there; it is freed with the file. */
+Tensor array_of(DataFile *f, const char *name);
 const char *shared(Arena *a, const char *name); /* a copy in a of what shared_path() returns */
 #endif

@@ -176,6 +176,24 @@ void add_metadata(Builder *b, Arena *a, const char *key, const char *value)
     add_record(a, &b->graph.base, 16, key, value);
 }
 
+Onnx__NodeProto *add_recorded(Builder *b, Arena *a, const char *op, const char *in, const char *out,
+                              const char *call, const char *scope)
+{
+    Onnx__NodeProto *n = add_node(b, a, op, in, out);
+    if (call)
+        add_record(a, &n->base, 9, "pkg.torch.onnx.fx_node", call);
+    if (scope)
+        add_record(a, &n->base, 9, "pkg.torch.onnx.name_scopes", scope);
+    return n;
+}
+
+void add_signature(Builder *b, Arena *a, const char *lines)
+{
+    b->model.producer_name = (char *)(uintptr_t) "pytorch";
+    if (lines)
+        add_metadata(b, a, "pkg.torch.export.ExportedProgram.graph_signature", lines);
+}
+
 void add_bool(Builder *b, const char *name, bool value)
 {
     static int32_t values[] = {0, 1};

@@ -47,6 +47,12 @@ void add_record(Arena *a, ProtobufCMessage *m, uint32_t field, const char *key,
                 const char *value);
 /* Adds an entry to GraphProto.metadata_props. */
 void add_metadata(Builder *b, Arena *a, const char *key, const char *value);
+/* Adds a node with torch.export's records of the call that it comes from and of its modules; NULL: without.
+ */
+Onnx__NodeProto *add_recorded(Builder *b, Arena *a, const char *op, const char *in, const char *out,
+                              const char *call, const char *scope);
+/* Says that the model is PyTorch's, with these lines as the exported program's signature; NULL: without. */
+void add_signature(Builder *b, Arena *a, const char *lines);
 const char *save(Builder *b, Arena *a, const char *path); /* writes the model; returns path */
 
 #endif

@@ -12,33 +12,6 @@
 static float ones[] = {1, 1, 1, 1, 1, 1, 1, 1}, odd[] = {3, 1, 4, 1, 5, 9, 2, 6}, zeros[8],
              table[] = {1, 2, 3, 4, 5, 6}, turned[] = {1, 4, 2, 5, 3, 6};
 
-/* Adds a node with records of the call that it comes from and of its modules; NULL: without that record. */
-static Onnx__NodeProto *node(Builder *b, Arena *a, const char *op, const char *in,
-                             const char *out, const char *call, const char *scope)
-{
-    Onnx__NodeProto *n = add_node(b, a, op, in, out);
-    if (call)
-        add_record(a, &n->base, 9, "pkg.torch.onnx.fx_node", call);
-    if (scope)
-        add_record(a, &n->base, 9, "pkg.torch.onnx.name_scopes", scope);
-    return n;
-}
-
-static void sign(Builder *b, Arena *a, const char *lines)
-{
-    b->model.producer_name = (char *)(uintptr_t) "pytorch";
-    if (lines)
-        add_metadata(b, a, "pkg.torch.export.ExportedProgram.graph_signature", lines);
-}
-
-/* Imports the model, with --untie or without, and returns the number of its parameters. */
-static int params_with(Imported *r, bool untie)
-{
-    arena_free(&r->arena);
-    ck_assert_msg(build_graph(r, &(OnnxOptions){.untie = untie}), "%s", r->d.msg);
-    return params_of(&r->g);
-}
-
 /* A model with a gain that stands for two, a gain that is read twice, and a product without its bias. */
 static Imported merged_model(Builder *b, Arena *a)
 {
@@ -48,17 +21,16 @@ static Imported merged_model(Builder *b, Arena *a)
     add_tensor(b, "a.weight", 1, (int64_t[]){8}, ones);
     add_tensor(b, "both.weight", 1, (int64_t[]){8}, odd);
     add_tensor(b, "fc.weight", 2, (int64_t[]){8, 4}, NEW(a, float, 32));
-    node(b, a, "Mul", "x a.weight", "h0", "%mul = mul(args = (%x, %p_a_w))", NULL);
-    node(b, a, "Mul", "a.weight h0", "h1", "%mul_1 = mul(args = (%p_b_w, %mul))", NULL);
-    node(b, a, "Mul", "h1 both.weight", "h2", "%m2 = mul(args = (%mul_1, %p_both))", NULL);
-    node(b, a, "Mul", "h2 both.weight", "h3", "%m3 = mul(args = (%m2, %p_both))", NULL);
-    node(b, a, "Gemm", "h3 fc.weight", "y", "%y = addmm(args = (%p_fc_b, %m3, %p_fc_w))",
-         NULL);
-    sign(b, a,
-         "\n# inputs\np_a_w: PARAMETER target='a.weight'\np_b_w: PARAMETER "
-         "target='b.weight'\n"
-         "p_both: PARAMETER target='both.weight'\np_fc_w: PARAMETER target='fc.weight'\n"
-         "p_fc_b: PARAMETER target='fc.bias'\nx: USER_INPUT\n");
+    add_recorded(b, a, "Mul", "x a.weight", "h0", "%mul = mul(args = (%x, %p_a_w))", NULL);
+    add_recorded(b, a, "Mul", "a.weight h0", "h1", "%mul_1 = mul(args = (%p_b_w, %mul))", NULL);
+    add_recorded(b, a, "Mul", "h1 both.weight", "h2", "%m2 = mul(args = (%mul_1, %p_both))", NULL);
+    add_recorded(b, a, "Mul", "h2 both.weight", "h3", "%m3 = mul(args = (%m2, %p_both))", NULL);
+    add_recorded(b, a, "Gemm", "h3 fc.weight", "y", "%y = addmm(args = (%p_fc_b, %m3, %p_fc_w))", NULL);
+    add_signature(b, a,
+                  "\n# inputs\np_a_w: PARAMETER target='a.weight'\np_b_w: PARAMETER "
+                  "target='b.weight'\n"
+                  "p_both: PARAMETER target='both.weight'\np_fc_w: PARAMETER target='fc.weight'\n"
+                  "p_fc_b: PARAMETER target='fc.bias'\nx: USER_INPUT\n");
     return import_file(save(b, a, "merged.onnx"));
 }
 
@@ -120,11 +92,12 @@ START_TEST(bias_of_impossible_weights)
     add_value(&b, &a, "x", FLOAT, "1133", true);
     add_value(&b, &a, "y", FLOAT, "1133", false);
     add_tensor(&b, "up.weight", 4, (int64_t[]){1, INT64_MIN, 1, 1}, NULL);
-    Onnx__NodeProto *n = node(&b, &a, "ConvTranspose", "x up.weight", "y",
-                              "%y = conv(args = (%x, %p_up_w, %p_up_b))", NULL);
+    Onnx__NodeProto *n = add_recorded(&b, &a, "ConvTranspose", "x up.weight", "y",
+                                      "%y = conv(args = (%x, %p_up_w, %p_up_b))", NULL);
     add_int(&b, n, "group", 2);
-    sign(&b, &a, "\n# inputs\np_up_w: PARAMETER target='up.weight'\np_up_b: PARAMETER target='up.bias'\n"
-                 "x: USER_INPUT\n");
+    add_signature(&b, &a,
+                  "\n# inputs\np_up_w: PARAMETER target='up.weight'\np_up_b: PARAMETER target='up.bias'\n"
+                  "x: USER_INPUT\n");
     Imported r = import_file(save(&b, &a, "merged.onnx"));
     ck_assert(!build_graph(&r, &(OnnxOptions){.untie = true}));
     ck_assert_msg(strstr(r.d.msg, "tensor 'up.weight' has impossible dimensions"), "%s", r.d.msg);
@@ -178,12 +151,12 @@ START_TEST(scopes_tell_apart_what_is_uniform)
         add_value(&b, &a, "y", FLOAT, "88", false);
         add_tensor(&b, "a.weight", 1, (int64_t[]){8}, uniform ? ones : odd);
         for (int i = 0; i < 2; i++) {
-            Onnx__NodeProto *n = node(&b, &a, "Mul", i ? "h a.weight" : "x a.weight",
-                                      i ? "y" : "h", NULL, named ? NULL : scope[i]);
+            Onnx__NodeProto *n = add_recorded(&b, &a, "Mul", i ? "h a.weight" : "x a.weight", i ? "y" : "h",
+                                              NULL, named ? NULL : scope[i]);
             if (named)
                 n->name = path[i];
         }
-        sign(&b, &a, NULL);
+        add_signature(&b, &a, NULL);
         Imported r = import_file(save(&b, &a, "scopes.onnx"));
         ck_assert_int_eq(params_with(&r, false), 1);
         ck_assert_int_eq(params_with(&r, true), uniform ? 2 : 1);
@@ -216,9 +189,13 @@ START_TEST(one_name_is_one_weight)
         add_tensor(&b, "m.q.weight", 1, (int64_t[]){8}, odd);
         add_tensor(&b, two ? "m.p.weight" : "m.p.gain", 1, (int64_t[]){8}, odd);
         for (int i = 0; i < 2; i++)
-            node(&b, &a, "Mul", !i ? "x m.q.weight" : two ? "h m.p.weight" : "h m.p.gain", i ? "y" : "h",
-                 NULL, NULL)->name = path[i];
-        sign(&b, &a, NULL);
+            add_recorded(&b, &a, "Mul",
+                         !i    ? "x m.q.weight"
+                         : two ? "h m.p.weight"
+                               : "h m.p.gain",
+                         i ? "y" : "h", NULL, NULL)
+                ->name = path[i];
+        add_signature(&b, &a, NULL);
         Imported r = import_file(save(&b, &a, "names.onnx"));
         ck_assert_int_eq(params_with(&r, false), 2);
         ck_assert_int_eq(names_of(&r.g, "m.m.weight"), !two);
@@ -240,11 +217,10 @@ START_TEST(the_exporters_tensors_are_no_parameters)
     add_tensor(&b, "head.weight", 2, (int64_t[]){2, 3}, table);
     add_tensor(&b, "val_1", 2, (int64_t[]){3, 2}, turned);
     add_tensor(&b, "val_2", 1, (int64_t[]){2}, zeros);
-    node(&b, &a, "MatMul", "x head.weight", "h", "%h = matmul(args = (%x, %p_w))", NULL);
-    node(&b, &a, "MatMul", "h val_1", "k", "%k = linear(args = (%h, %p_w))", NULL);
-    node(&b, &a, "Add", "k val_2", "y", "%y = add(args = (%k, %zeros))",
-         "['', 'm', 'add']");
-    sign(&b, &a, "p_w: PARAMETER target='head.weight'\n");
+    add_recorded(&b, &a, "MatMul", "x head.weight", "h", "%h = matmul(args = (%x, %p_w))", NULL);
+    add_recorded(&b, &a, "MatMul", "h val_1", "k", "%k = linear(args = (%h, %p_w))", NULL);
+    add_recorded(&b, &a, "Add", "k val_2", "y", "%y = add(args = (%k, %zeros))", "['', 'm', 'add']");
+    add_signature(&b, &a, "p_w: PARAMETER target='head.weight'\n");
     Imported r = import_file(save(&b, &a, "tied.onnx"));
     ck_assert_int_eq(params_with(&r, false), 1);
     ck_assert(noted(r.m, ONNX_REMARK, "val_1", "tied to 'head.weight'"));
@@ -266,9 +242,9 @@ START_TEST(copies_of_one_parameter_are_tied)
     add_tensor(&b, "val_1", 2, (int64_t[]){2, 2}, odd);
     add_tensor(&b, "val_2", 2, (int64_t[]){2, 2}, odd);
     const char *call = "%h = linear(args = (%x, %p_w, %p_b))";
-    node(&b, &a, "MatMul", "x val_1", "h", call, NULL);
-    node(&b, &a, "MatMul", "h val_2", "y", call, NULL);
-    sign(&b, &a, "p_w: PARAMETER target='fc.weight'\np_b: PARAMETER target='fc.bias'\n");
+    add_recorded(&b, &a, "MatMul", "x val_1", "h", call, NULL);
+    add_recorded(&b, &a, "MatMul", "h val_2", "y", call, NULL);
+    add_signature(&b, &a, "p_w: PARAMETER target='fc.weight'\np_b: PARAMETER target='fc.bias'\n");
     Imported r = import_file(save(&b, &a, "twice.onnx"));
     ck_assert_int_eq(params_with(&r, false), 1);
     ck_assert(noted(r.m, ONNX_REMARK, "val_2", "tied to 'val_1'"));
@@ -288,21 +264,11 @@ static void linear_model(Builder *b, Arena *a, bool by_default)
                by_default ? (int64_t[]){2, 3} : (int64_t[]){3, 2}, by_default ? table : turned);
     if (!by_default)
         add_node(b, a, "Transpose", "fc.weight", "val_1");
-    node(b, a, "MatMul", "x val_1", "y",
-         "%y : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_w))", NULL);
-    sign(b, a, "p_w: PARAMETER target='fc.weight'\n");
+    add_recorded(
+        b, a, "MatMul", "x val_1", "y",
+        "%y : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_w))", NULL);
+    add_signature(b, a, "p_w: PARAMETER target='fc.weight'\n");
     save(b, a, by_default ? "default.onnx" : "plain.onnx");
-}
-
-/* The array of that name, which must be there; it is freed with the file. */
-static Tensor array_of(DataFile *f, const char *name)
-{
-    Tensor t;
-    Diag d = {0};
-    int k = data_find(f, name);
-    ck_assert_msg(k >= 0, "there is no %s", name);
-    ck_assert(data_tensor(f, k, &t, &d));
-    return t;
 }
 
 static void same_named(const char *one, const char *name, const char *other, const char *other_name)
@@ -370,15 +336,16 @@ START_TEST(merged_transposes_have_all_names)
     add_tensor(&b, "val_1", 2, (int64_t[]){2, 2}, zeros);
     add_tensor(&b, "w", 1, (int64_t[]){2}, odd);
     for (int i = 0; i < 2; i++) {
-        node(&b, &a, "MatMul", i ? "h1 val_1" : "x val_1", i ? "l1" : "l0",
-             i ? "%l1 = call_function[target=torch.ops.aten.linear.default](args = (%h1, %p_b1))"
-               : "%l0 = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_b0))",
-             NULL);
-        node(&b, &a, "Add", i ? "h1 l1" : "x l0", i ? "h2" : "h1", "%h = add(args = (%x, %l))", NULL);
+        add_recorded(&b, &a, "MatMul", i ? "h1 val_1" : "x val_1", i ? "l1" : "l0",
+                     i ? "%l1 = call_function[target=torch.ops.aten.linear.default](args = (%h1, %p_b1))"
+                       : "%l0 = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_b0))",
+                     NULL);
+        add_recorded(&b, &a, "Add", i ? "h1 l1" : "x l0", i ? "h2" : "h1", "%h = add(args = (%x, %l))", NULL);
     }
-    node(&b, &a, "Mul", "h2 w", "y", "%y = mul(args = (%h2, %p_w))", NULL);
-    sign(&b, &a, "p_b0: PARAMETER target='a.lora_B.weight'\np_b1: PARAMETER target='b.lora_B.weight'\n"
-                 "p_w: PARAMETER target='w'\n");
+    add_recorded(&b, &a, "Mul", "h2 w", "y", "%y = mul(args = (%h2, %p_w))", NULL);
+    add_signature(&b, &a,
+                  "p_b0: PARAMETER target='a.lora_B.weight'\np_b1: PARAMETER target='b.lora_B.weight'\n"
+                  "p_w: PARAMETER target='w'\n");
     save(&b, &a, "zeros.onnx");
     const char *args = "zeros.onnx --loss mse --optimizer sgd --quiet --steps 2 --save-trained "
                        "--train '*lora_*'";
@@ -415,10 +382,10 @@ START_TEST(transposed_copies_are_tied_by_name)
     add_value(&b, &a, "y", FLOAT, "43", false);
     add_tensor(&b, "emb.weight", 2, (int64_t[]){3, 2}, turned);
     add_tensor(&b, "val_1", 2, (int64_t[]){2, 3}, table);
-    node(&b, &a, "MatMul", "x emb.weight", "h", "%h = matmul(args = (%x, %p_e))", NULL);
-    node(&b, &a, "MatMul", "h val_1", "y",
-         "%y = call_function[target=torch.ops.aten.linear.default](args = (%h, %p_h))", NULL);
-    sign(&b, &a, "p_e: PARAMETER target='emb.weight'\np_h: PARAMETER target='head.weight'\n");
+    add_recorded(&b, &a, "MatMul", "x emb.weight", "h", "%h = matmul(args = (%x, %p_e))", NULL);
+    add_recorded(&b, &a, "MatMul", "h val_1", "y",
+                 "%y = call_function[target=torch.ops.aten.linear.default](args = (%h, %p_h))", NULL);
+    add_signature(&b, &a, "p_e: PARAMETER target='emb.weight'\np_h: PARAMETER target='head.weight'\n");
     Imported r = import_file(save(&b, &a, "head.onnx"));
     ck_assert_int_eq(params_with(&r, false), 2);
     ck_assert(noted(r.m, ONNX_REMARK, "head.weight", "--tie emb.weight=head.weight"));
@@ -428,88 +395,6 @@ START_TEST(transposed_copies_are_tied_by_name)
     same_named("t.safetensors", "emb.weight", "t.safetensors", "head.weight");
     ckc_accepts("t.onnx --loss mse --optimizer sgd --quiet --steps 1 -o o --tie emb.weight=head.weight");
     arena_free(&a);
-}
-END_TEST
-
-/* A model y = h + h.detach() with h = w x; kept: with the detach, which the exporter's optimizer removes. */
-static Imported detached_model(Builder *b, Arena *a, bool kept, const char *path)
-{
-    start(b, 13);
-    add_value(b, a, "x", FLOAT, "88", true);
-    add_value(b, a, "y", FLOAT, "88", false);
-    add_tensor(b, "w", 1, (int64_t[]){8}, odd);
-    node(b, a, "Mul", "x w", "h", "%h = call_function[target=torch.ops.aten.mul.Tensor](args = (%x, %p_w))",
-         NULL);
-    if (kept)
-        node(b, a, "Identity", "h", "detach",
-             "%detach = call_function[target=torch.ops.aten.detach.default](args = (%h,))", NULL);
-    node(b, a, "Add", kept ? "h detach" : "h h", "y",
-         "%y = call_function[target=torch.ops.aten.add.Tensor](args = (%h, %detach))", NULL);
-    sign(b, a, "p_w: PARAMETER target='w'\n");
-    return import_file(save(b, a, path));
-}
-
-/* No gradient flows through a detached value; if the exporter's optimizer has removed the detach, a note says
- * so. */
-START_TEST(detached_values_stop_gradients)
-{
-    Arena a = {0};
-    Builder b;
-    Diag d = {0};
-    for (int kept = 0; kept < 2; kept++) {
-        Imported r = detached_model(&b, &a, kept, kept ? "kept.onnx" : "lost.onnx");
-        ck_assert_int_eq(params_with(&r, false), 1);
-        ck_assert(noted(r.m, ONNX_REMARK, "y", "optimize=False") == !kept);
-        release(&r);
-        ckc_accepts(format("%s --loss mse --optimizer sgd --quiet --steps 1 -o o --grads %s.npz",
-                           kept ? "kept.onnx" : "lost.onnx", kept ? "kept" : "lost"));
-    }
-    DataFile *half = data_open("kept.npz", &d), *whole = data_open("lost.npz", &d);
-    ck_assert(half && whole);
-    Tensor h = array_of(half, "w"), w = array_of(whole, "w");
-    for (int64_t i = 0; i < 8; i++)
-        ck_assert_double_eq_tol(2 * tensor_f(&h, i), tensor_f(&w, i), 1e-5 * fabs(tensor_f(&w, i)));
-    data_close(half);
-    data_close(whole);
-    arena_free(&a);
-}
-END_TEST
-
-/* The record of an embedding says which index gives no gradient; a row that is not there is ignored. */
-START_TEST(padding_rows_receive_no_gradient)
-{
-    static const struct {
-        const char *operands;
-        bool trains;
-    } cases[] = {{"(%p_w, %ids, 1)", false},
-                 {"(%p_w, %ids)", true},
-                 {"(%p_w, %ids, 2)", true},
-                 {"(%p_w, %ids, -1, True)", true}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        Arena a = {0};
-        Builder b;
-        Diag d = {0};
-        start(&b, 13);
-        add_value(&b, &a, "ids", 7 /* INT64 */, "8", true);
-        add_value(&b, &a, "y", FLOAT, "84", false);
-        add_tensor(&b, "w", 2, (int64_t[]){2, 4}, odd);
-        node(&b, &a, "Gather", "w ids", "y",
-             format("%%y = call_function[target=torch.ops.aten.embedding.default](args = %s, kwargs = {})",
-                    cases[i].operands),
-             NULL);
-        sign(&b, &a, "p_w: PARAMETER target='w'\n");
-        save(&b, &a, "m.onnx");
-        ckc_accepts("m.onnx --loss mse --optimizer sgd --quiet --steps 1 -o o --grads g.npz");
-        DataFile *grads = data_open("g.npz", &d);
-        ck_assert(grads);
-        Tensor w = array_of(grads, "w");
-        for (int64_t k = 0; k < 4; k++) {
-            ck_assert_double_ne(tensor_f(&w, k), 0);
-            ck_assert_int_eq(tensor_f(&w, 4 + k) != 0, cases[i].trains);
-        }
-        data_close(grads);
-        arena_free(&a);
-    }
 }
 END_TEST
 
@@ -523,98 +408,18 @@ START_TEST(folded_norms_are_not_merged)
     add_value(&b, &a, "x", FLOAT, "1244", true);
     add_value(&b, &a, "y", FLOAT, "1244", false);
     add_tensor(&b, "conv.weight", 4, (int64_t[]){2, 2, 1, 2}, odd);
-    Onnx__NodeProto *n = node(&b, &a, "Conv", "x conv.weight", "y",
-                              "%y = batch_norm(args = (%c, %p_w, %mean))", NULL);
+    Onnx__NodeProto *n =
+        add_recorded(&b, &a, "Conv", "x conv.weight", "y", "%y = batch_norm(args = (%c, %p_w, %mean))", NULL);
     Onnx__AttributeProto *pads = add_attr(&b, n, "auto_pad");
     pads->has_type = pads->has_s = true;
     pads->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
     pads->s = (ProtobufCBinaryData){10, (uint8_t *)(uintptr_t)"SAME_UPPER"};
-    sign(&b, &a, "p_c: PARAMETER target='conv.weight'\np_w: PARAMETER target='bn.weight'\n");
+    add_signature(&b, &a, "p_c: PARAMETER target='conv.weight'\np_w: PARAMETER target='bn.weight'\n");
     Imported r = import_file(save(&b, &a, "folded.onnx"));
     ck_assert_int_eq(params_with(&r, true), 1);
     ck_assert_int_eq(graph_find(&r.g, "bn.weight").i, 0);
     ck_assert(!noted(r.m, ONNX_REMARK, "conv.weight", ""));
     release(&r);
-    arena_free(&a);
-}
-END_TEST
-
-/* A value that the exporter computed from a parameter, such as the exponential of a scale, trains in its
- * place; one that stands for the values of two modules is told apart by --untie. */
-START_TEST(computed_in_place_of_parameters)
-{
-    static const char *const scope[] = {"['', 'a', 'mul']", "['', 'b', 'mul_1']"};
-    Arena a = {0};
-    Builder b;
-    for (int modules = 1; modules <= 2; modules++) {
-        start(&b, 13);
-        add_value(&b, &a, "x", FLOAT, "88", true);
-        add_value(&b, &a, "y", FLOAT, "88", false);
-        add_tensor(&b, "exp", 1, (int64_t[]){8}, ones);
-        for (int i = 0; i < modules; i++)
-            node(&b, &a, "Mul", i ? "h exp" : "x exp", i + 1 < modules ? "h" : "y",
-                 "%m = mul(args = (%x, %exp))", scope[i]);
-        sign(&b, &a, "p_a: PARAMETER target='a.scale'\np_b: PARAMETER target='b.scale'\n");
-        Imported r = import_file(save(&b, &a, "computed.onnx"));
-        ck_assert_int_eq(params_with(&r, false), 1);
-        ck_assert(noted(r.m, ONNX_REMARK, "exp", "was computed by the exporter and trains in place of "
-                                                 "parameters that no node reads (of a.scale, b.scale)"));
-        ck_assert_int_eq(params_with(&r, true), modules);
-        ck_assert(modules == 1
-                      ? noted(r.m, ONNX_REMARK, "exp", "was computed by the exporter")
-                      : noted(r.m, ONNX_REMARK, "a.exp", "and b.exp: were computed by the exporter"));
-        release(&r);
-    }
-    arena_free(&a);
-}
-END_TEST
-
-/* So does a masked weight, beside a bias that the call does read. */
-START_TEST(computed_beside_a_parameter)
-{
-    Arena a = {0};
-    Builder b;
-    start(&b, 13);
-    add_value(&b, &a, "x", FLOAT, "22", true);
-    add_value(&b, &a, "y", FLOAT, "22", false);
-    add_tensor(&b, "mul", 2, (int64_t[]){2, 2}, odd);
-    add_tensor(&b, "a.bias", 1, (int64_t[]){2}, odd);
-    node(&b, &a, "Gemm", "x mul a.bias", "y", "%m = linear(args = (%x, %mul, %p_b))", "['', 'a', 'linear']");
-    sign(&b, &a, "p_a: PARAMETER target='a.weight'\np_b: PARAMETER target='a.bias'\n");
-    Imported r = import_file(save(&b, &a, "masked_weight.onnx"));
-    ck_assert_int_eq(params_with(&r, false), 2);
-    ck_assert(noted(r.m, ONNX_REMARK, "mul", "was computed by the exporter and trains in place of "
-                                             "parameters that no node reads (of a.weight)"));
-    release(&r);
-    arena_free(&a);
-}
-END_TEST
-
-/* A module that is never called holds a weight of another one (T5's shared.weight): the file has no more than
- * its name.  That is noted, --tie has it saved, and --weights may have it. */
-START_TEST(parameter_that_nothing_reads)
-{
-    Arena a = {0};
-    Builder b;
-    start(&b, 13);
-    add_value(&b, &a, "x", FLOAT, "88", true);
-    add_value(&b, &a, "y", FLOAT, "88", false);
-    add_tensor(&b, "a.weight", 1, (int64_t[]){8}, ones);
-    node(&b, &a, "Mul", "x a.weight", "y", "%m = mul(args = (%x, %p_a))", "['', 'a', 'mul']");
-    sign(&b, &a, "p_a: PARAMETER target='a.weight'\np_b: PARAMETER target='b.weight'\n");
-    OnnxTie tie = {"a.weight", "b.weight"};
-    for (int ties = 0; ties < 2; ties++) {
-        Imported r = import_file(save(&b, &a, "unread.onnx"));
-        ck_assert_msg(build_graph(&r, &(OnnxOptions){.tie = &tie, .nties = ties}), "%s", r.d.msg);
-        const ModelName *name = r.g.vals[graph_find(&r.g, "a.weight").i].in_model;
-        ck_assert(noted(r.m, ONNX_REMARK, "b.weight", "no node reads b.weight") == !ties);
-        ck_assert_str_eq(name->name, "a.weight");
-        ck_assert(ties ? strcmp(name->next->name, "b.weight") == 0 : !name->next);
-        release(&r);
-    }
-    ckc_accepts("unread.onnx --loss mse -q -o o --tie a.weight=b.weight --save both.safetensors");
-    ckc_accepts("unread.onnx --loss mse -q -o o --weights both.safetensors");
-    ckc_refuses("unread.onnx --loss mse -q -o o --tie a.weight=c.weight", 1, "no such weights");
     arena_free(&a);
 }
 END_TEST
@@ -651,8 +456,9 @@ START_TEST(clones_are_no_weights)
         add_value(&b, &a, "x", FLOAT, "88", true);
         add_value(&b, &a, "y", FLOAT, "88", false);
         add_tensor(&b, "weight", 1, (int64_t[]){8}, uniform ? ones : odd);
-        node(&b, &a, "Identity", "weight", "clone",
-             "%clone = call_function[target=torch.ops.aten.clone.default](args = (%p_weight,))", NULL);
+        add_recorded(&b, &a, "Identity", "weight", "clone",
+                     "%clone = call_function[target=torch.ops.aten.clone.default](args = (%p_weight,))",
+                     NULL);
         add_node(&b, &a, "Mul", "x weight", "h");
         add_node(&b, &a, "Mul", "h clone", "y");
         Imported r = import_file(save(&b, &a, "clone.onnx"));
@@ -680,12 +486,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, transposed_weights_have_their_names);
     tcase_add_test(t, merged_transposes_have_all_names);
     tcase_add_test(t, transposed_copies_are_tied_by_name);
-    tcase_add_test(t, detached_values_stop_gradients);
-    tcase_add_test(t, padding_rows_receive_no_gradient);
     tcase_add_test(t, folded_norms_are_not_merged);
-    tcase_add_test(t, computed_in_place_of_parameters);
-    tcase_add_test(t, computed_beside_a_parameter);
-    tcase_add_test(t, parameter_that_nothing_reads);
     tcase_add_test(t, identities_of_merged_weights);
     tcase_add_test(t, clones_are_no_weights);
     suite_add_tcase(s, t);

@@ -1,0 +1,221 @@
+/* merged_import.c -- initializers that stand for several parameters, or were computed from some (merged.c),
+ * in the graph: what the nodes read, under which names weights are saved, and notes. */
+#include "onnx_int.h"
+#include <stdlib.h>
+#include <string.h>
+
+void merged_prepare(Import *x)
+{
+    Onnx__GraphProto *gp = x->m->proto->graph;
+    const Merged *merged = model_merged(x->m);
+    bool apart = x->opt->untie;
+    gp->n_initializer = merged->ninitializer + (apart ? merged->nadded : 0);
+    for (uint32_t i = 0; i < merged->n; i++) {
+        const Separate *s = &merged->read[i];
+        Onnx__NodeProto *p = gp->node[s->node];
+        if (s->identity)
+            continue;
+        if (s->kept)
+            p->input[s->slot] = (char *)(uintptr_t)(apart ? s->name : s->kept);
+        else
+            p->n_input = apart ? 3 : 2;
+    }
+}
+
+/* "a, b, c and 7 more" */
+static const char *listing(Import *x, const char *const *name, uint32_t n)
+{
+    enum { SHOWN = 4 };
+    const char *text = "";
+    for (uint32_t i = 0; i < n && i < SHOWN; i++) {
+        const char *transposed = transposed_parameter(x->m, name[i], true);
+        text = arena_printf(x->a, "%s%s%s", text, i ? ", " : "", transposed ? transposed : name[i]);
+    }
+    return n > SHOWN ? arena_printf(x->a, "%s and %u more", text, n - SHOWN) : text;
+}
+
+/* The names of parameters that one tensor of the file (NULL: none) stands for, from read *i on; returns their
+ * number. */
+static uint32_t group(Import *x, const Merged *merged, uint32_t *i, const char **name)
+{
+    const char *kept = merged->read[*i].kept;
+    NameMap seen = name_map(x->a);
+    for (; *i < merged->n && merged->read[*i].kept == kept; ++*i)
+        if (name_add(&seen, merged->read[*i].name, *i))
+            name[seen.n - 1] = merged->read[*i].name;
+    return seen.n;
+}
+
+static bool trains(const Import *x, const char *name)
+{
+    Val v;
+    return scope_find(x, name, &v) && x->g->vals[v.i].kind == VAL_PARAM;
+}
+
+/* Are all its values equal?  Else it may be made of several parameters, as a convolution with a norm folded
+ * in. */
+static bool initially_uniform(const Import *x, const char *name)
+{
+    Val v;
+    Tensor t = {.data = NULL};
+    if (scope_find(x, name, &v))
+        t = graph_tensor(x->g, v);
+    return t.data && tensor_is_uniform(&t);
+}
+
+/* Does another tensor stand for that name, too?  So do two weights that one module reads itself where records
+ * name only the module. */
+static bool ambiguous(const Merged *merged, const char *kept, const char *name)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < merged->n; i++)
+        any |= merged->read[i].kept != kept && strcmp(merged->read[i].name, name) == 0;
+    for (uint32_t i = 0; i < merged->nalias; i++)
+        any |= merged->alias[i].kept != kept && strcmp(merged->alias[i].copy, name) == 0;
+    return any;
+}
+
+/* Has the parameter `kept` saved under `name` as well. */
+static void add_weight_name(Import *x, const Merged *merged, const char *kept, const char *name)
+{
+    const char *transposed = transposed_parameter(x->m, name, true);
+    Val v;
+    if (!scope_find(x, kept, &v) || x->g->vals[v.i].kind != VAL_PARAM || ambiguous(merged, kept, name))
+        return;
+    if (transposed)
+        graph_name_in_module(x->g, v, arena_strndup(x->g->arena, transposed, strlen(transposed)));
+    else
+        name_value(x, v, name);
+}
+
+static void report_merged(Import *x, const Merged *merged)
+{
+    const char **name = NEW(x->a, const char *, merged->n + 1);
+    bool apart = x->opt->untie;
+    for (uint32_t i = 0; i < merged->n;) {
+        const char *kept = merged->read[i].kept;
+        uint32_t n = group(x, merged, &i, name);
+        const char *list = listing(x, name, n), *s = n > 1 ? "s" : "";
+        if (!kept)
+            note(x, ONNX_REMARK, name[0], "%u bias%s of zeros %s (%s)%s", n, n > 1 ? "es" : "",
+                 apart ? "restored" : "left out by the exporter, not trained", list,
+                 apart ? "" : "; --untie restores them");
+        else if (apart || trains(x, kept)) {
+            for (uint32_t k = 0; k < n && !apart && initially_uniform(x, kept); k++)
+                add_weight_name(x, merged, kept, name[k]);
+            note(x, ONNX_REMARK, kept, "%s %u more parameter%s with the same initial values (%s)%s",
+                 apart ? "trains apart from" : "stands for", n, s, list,
+                 apart ? ""
+                       : ": merged by the exporter, they train as one; --untie separates "
+                         "them");
+        }
+    }
+}
+
+/* The names under which a tensor of the file trains: those that it was told apart into, else its own.  What
+ * is tied is no parameter by now.  Returns their number. */
+static uint32_t trained_as(Import *x, const Merged *merged, const char *of, const char **name)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < merged->n; i++) {
+        const Separate *s = &merged->read[i];
+        if (!s->identity && s->kept && strcmp(s->kept, of) == 0 && trains(x, s->name) &&
+            *name_get(&merged->apart, s->name) == i)
+            name[n++] = s->name;
+    }
+    if (!n && trains(x, of))
+        name[n++] = of;
+    return n;
+}
+
+static bool report_computed(Import *x, const Merged *merged)
+{
+    const Names *list[] = {&merged->computed, &merged->constant};
+    const char **name = NEW(x->a, const char *, list[0]->n + list[1]->n + merged->n + 1);
+    uint32_t n = 0;
+    for (int k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < list[k]->n; i++)
+            n += trained_as(x, merged, list[k]->name[i], name + n);
+    if (!n || !merged->unread.n)
+        return false;
+    note(
+        x, ONNX_REMARK, name[0],
+        "%s computed by the exporter and train%s in place of parameters that no node reads "
+        "(of %s); export with optimize=False to train those",
+        n > 1 ? arena_printf(x->a, "and %s: were", listing(x, name + 1, n - 1)) : "was",
+        n > 1 ? "" : "s", listing(x, merged->unread.name, merged->unread.n));
+    return true;
+}
+
+static bool names_a_value(const Graph *g, const char *name)
+{
+    bool found = false;
+    for (uint32_t i = 1; i < g->nvals; i++)
+        for (const ModelName *m = g->vals[i].in_model; m && !found; m = m->next)
+            found = strcmp(m->name, name) == 0;
+    return found;
+}
+
+/* Notes parameters that no node reads, under whose names nothing is saved. */
+static void report_unread(Import *x, const Merged *merged)
+{
+    const char **name = NEW(x->a, const char *, merged->unread.n + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < merged->unread.n; i++)
+        if (!names_a_value(x->g, merged->unread.name[i]))
+            name[n++] = merged->unread.name[i];
+    if (n)
+        note(x, ONNX_REMARK, name[0],
+             "no node reads %s: tied to or merged with another (--tie OTHER=%s saves it), made a constant by "
+             "the exporter (optimize=False keeps it), or not used",
+             listing(x, name, n), name[0]);
+}
+
+/* Does a parameter that the file has have as many elements? */
+static bool as_large_as_a_parameter(Import *x, int64_t elements)
+{
+    const Signature *s = model_signature(x->m);
+    for (uint32_t i = 0; i < s->n; i++) {
+        const Declared *d = &s->by_symbol[i];
+        Val v;
+        if (d->parameter && scope_find(x, d->name, &v) && type_count(val_type(x->g, v)) == elements)
+            return true;
+    }
+    return false;
+}
+
+/* Notes constants that the exporter may have computed from parameters which are read elsewhere, too, such as
+ * a scaled copy of an embedding. */
+static void report_constants(Import *x, const Merged *merged)
+{
+    const char **name = NEW(x->a, const char *, merged->constant.n + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < merged->constant.n; i++) {
+        Val v;
+        if (!scope_find(x, merged->constant.name[i], &v) || x->g->vals[v.i].kind != VAL_CONST)
+            continue;
+        Tensor t = graph_tensor(x->g, v);
+        int64_t elements = type_count(&t.type);
+        if (t.data && elements > 1 && dtype_is_float(t.type.dt) && !tensor_is_uniform(&t) &&
+            as_large_as_a_parameter(x, elements))
+            name[n++] = merged->constant.name[i];
+    }
+    if (n)
+        note(x, ONNX_REMARK, name[0],
+             "%s not train; if parameters are behind %s, export with optimize=False",
+             n > 1 ? arena_printf(x->a, "and %s: were computed by the exporter and do",
+                                  listing(x, name + 1, n - 1))
+                   : "was computed by the exporter and does",
+             n > 1 ? "them" : "it");
+}
+
+void merged_report(Import *x)
+{
+    const Merged *merged = model_merged(x->m);
+    for (uint32_t i = 0; i < merged->nalias; i++)
+        add_weight_name(x, merged, merged->alias[i].kept, merged->alias[i].copy);
+    report_merged(x, merged);
+    if (!report_computed(x, merged))
+        report_unread(x, merged);
+    report_constants(x, merged);
+}

@@ -1,0 +1,219 @@
+/* test_records.c -- what the records of torch.export's exporter tell of values: no gradient goes through
+ * those that are detached or read a padding row, and parameters may be behind those that the exporter
+ * computed. */
+#include "tests.h"
+#include "command.h"
+#include "imported.h"
+#include "runtime/data.h"
+#include "onnx_builder.h"
+#include <math.h>
+
+static float ones[] = {1, 1, 1, 1, 1, 1, 1, 1}, odd[] = {3, 1, 4, 1, 5, 9, 2, 6};
+
+/* A model y = h + h.detach() with h = w x; kept: with the detach, which the exporter's optimizer removes. */
+static Imported detached_model(Builder *b, Arena *a, bool kept, const char *path)
+{
+    start(b, 13);
+    add_value(b, a, "x", FLOAT, "88", true);
+    add_value(b, a, "y", FLOAT, "88", false);
+    add_tensor(b, "w", 1, (int64_t[]){8}, odd);
+    add_recorded(b, a, "Mul", "x w", "h",
+                 "%h = call_function[target=torch.ops.aten.mul.Tensor](args = (%x, %p_w))", NULL);
+    if (kept)
+        add_recorded(b, a, "Identity", "h", "detach",
+                     "%detach = call_function[target=torch.ops.aten.detach.default](args = (%h,))", NULL);
+    add_recorded(b, a, "Add", kept ? "h detach" : "h h", "y",
+                 "%y = call_function[target=torch.ops.aten.add.Tensor](args = (%h, %detach))", NULL);
+    add_signature(b, a, "p_w: PARAMETER target='w'\n");
+    return import_file(save(b, a, path));
+}
+
+/* No gradient flows through a detached value; if the exporter's optimizer has removed the detach, a note says
+ * so. */
+START_TEST(detached_values_stop_gradients)
+{
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    for (int kept = 0; kept < 2; kept++) {
+        Imported r = detached_model(&b, &a, kept, kept ? "kept.onnx" : "lost.onnx");
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert(noted(r.m, ONNX_REMARK, "y", "optimize=False") == !kept);
+        release(&r);
+        ckc_accepts(format("%s --loss mse --optimizer sgd --quiet --steps 1 -o o --grads %s.npz",
+                           kept ? "kept.onnx" : "lost.onnx", kept ? "kept" : "lost"));
+    }
+    DataFile *half = data_open("kept.npz", &d), *whole = data_open("lost.npz", &d);
+    ck_assert(half && whole);
+    Tensor h = array_of(half, "w"), w = array_of(whole, "w");
+    for (int64_t i = 0; i < 8; i++)
+        ck_assert_double_eq_tol(2 * tensor_f(&h, i), tensor_f(&w, i), 1e-5 * fabs(tensor_f(&w, i)));
+    data_close(half);
+    data_close(whole);
+    arena_free(&a);
+}
+END_TEST
+
+/* The record of an embedding says which index gives no gradient; a row that is not there is ignored. */
+START_TEST(padding_rows_receive_no_gradient)
+{
+    static const struct {
+        const char *operands;
+        bool trains;
+    } cases[] = {{"(%p_w, %ids, 1)", false},
+                 {"(%p_w, %ids)", true},
+                 {"(%p_w, %ids, 2)", true},
+                 {"(%p_w, %ids, -1, True)", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Arena a = {0};
+        Builder b;
+        Diag d = {0};
+        start(&b, 13);
+        add_value(&b, &a, "ids", 7 /* INT64 */, "8", true);
+        add_value(&b, &a, "y", FLOAT, "84", false);
+        add_tensor(&b, "w", 2, (int64_t[]){2, 4}, odd);
+        add_recorded(
+            &b, &a, "Gather", "w ids", "y",
+            format("%%y = call_function[target=torch.ops.aten.embedding.default](args = %s, kwargs = {})",
+                   cases[i].operands),
+            NULL);
+        add_signature(&b, &a, "p_w: PARAMETER target='w'\n");
+        save(&b, &a, "m.onnx");
+        ckc_accepts("m.onnx --loss mse --optimizer sgd --quiet --steps 1 -o o --grads g.npz");
+        DataFile *grads = data_open("g.npz", &d);
+        ck_assert(grads);
+        Tensor w = array_of(grads, "w");
+        for (int64_t k = 0; k < 4; k++) {
+            ck_assert_double_ne(tensor_f(&w, k), 0);
+            ck_assert_int_eq(tensor_f(&w, 4 + k) != 0, cases[i].trains);
+        }
+        data_close(grads);
+        arena_free(&a);
+    }
+}
+END_TEST
+
+/* A value that the exporter computed from a parameter, such as the exponential of a scale, trains in its
+ * place; one that stands for the values of two modules is told apart by --untie. */
+START_TEST(computed_in_place_of_parameters)
+{
+    static const char *const scope[] = {"['', 'a', 'mul']", "['', 'b', 'mul_1']"};
+    Arena a = {0};
+    Builder b;
+    for (int modules = 1; modules <= 2; modules++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "88", true);
+        add_value(&b, &a, "y", FLOAT, "88", false);
+        add_tensor(&b, "exp", 1, (int64_t[]){8}, ones);
+        for (int i = 0; i < modules; i++)
+            add_recorded(&b, &a, "Mul", i ? "h exp" : "x exp", i + 1 < modules ? "h" : "y",
+                         "%m = mul(args = (%x, %exp))", scope[i]);
+        add_signature(&b, &a, "p_a: PARAMETER target='a.scale'\np_b: PARAMETER target='b.scale'\n");
+        Imported r = import_file(save(&b, &a, "computed.onnx"));
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert(noted(r.m, ONNX_REMARK, "exp",
+                        "was computed by the exporter and trains in place of "
+                        "parameters that no node reads (of a.scale, b.scale)"));
+        ck_assert_int_eq(params_with(&r, true), modules);
+        ck_assert(modules == 1
+                      ? noted(r.m, ONNX_REMARK, "exp", "was computed by the exporter")
+                      : noted(r.m, ONNX_REMARK, "a.exp", "and b.exp: were computed by the exporter"));
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* So does a masked weight, beside a bias that the call does read. */
+START_TEST(computed_beside_a_parameter)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "22", true);
+    add_value(&b, &a, "y", FLOAT, "22", false);
+    add_tensor(&b, "mul", 2, (int64_t[]){2, 2}, odd);
+    add_tensor(&b, "a.bias", 1, (int64_t[]){2}, odd);
+    add_recorded(&b, &a, "Gemm", "x mul a.bias", "y", "%m = linear(args = (%x, %mul, %p_b))",
+                 "['', 'a', 'linear']");
+    add_signature(&b, &a, "p_a: PARAMETER target='a.weight'\np_b: PARAMETER target='a.bias'\n");
+    Imported r = import_file(save(&b, &a, "masked_weight.onnx"));
+    ck_assert_int_eq(params_with(&r, false), 2);
+    ck_assert(noted(r.m, ONNX_REMARK, "mul",
+                    "was computed by the exporter and trains in place of "
+                    "parameters that no node reads (of a.weight)"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* What it computed from a parameter that is read elsewhere, too, may be a constant: a note says so of one as
+ * large as a parameter. */
+START_TEST(computed_beside_its_parameter)
+{
+    Arena a = {0};
+    Builder b;
+    for (int large = 0; large < 2; large++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, large ? "8" : "1", true);
+        add_value(&b, &a, "y", FLOAT, "8", false);
+        add_tensor(&b, "w", 1, (int64_t[]){8}, odd);
+        add_tensor(&b, "scaled", 1, (int64_t[]){large ? 8 : 4}, odd);
+        add_recorded(&b, &a, "Mul", "x w", "h", "%h = mul(args = (%x, %p_w))", NULL);
+        Onnx__NodeProto *n = add_recorded(&b, &a, large ? "Mul" : "Concat", "h scaled", "y",
+                                          "%y = mul(args = (%h, %mul))", NULL);
+        if (!large)
+            add_int(&b, n, "axis", 0);
+        add_signature(&b, &a, "p_w: PARAMETER target='w'\n");
+        Imported r = import_file(save(&b, &a, "scaled.onnx"));
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert(noted(r.m, ONNX_REMARK, "scaled", "does not train; if parameters are behind it") == large);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+/* A module that is never called holds a weight of another one (T5's shared.weight): the file has no more than
+ * its name.  That is noted, --tie has it saved, and --weights may have it. */
+START_TEST(parameter_that_nothing_reads)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "88", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    add_tensor(&b, "a.weight", 1, (int64_t[]){8}, ones);
+    add_recorded(&b, &a, "Mul", "x a.weight", "y", "%m = mul(args = (%x, %p_a))", "['', 'a', 'mul']");
+    add_signature(&b, &a, "p_a: PARAMETER target='a.weight'\np_b: PARAMETER target='b.weight'\n");
+    OnnxTie tie = {"a.weight", "b.weight"};
+    for (int ties = 0; ties < 2; ties++) {
+        Imported r = import_file(save(&b, &a, "unread.onnx"));
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){.tie = &tie, .nties = ties}), "%s", r.d.msg);
+        const ModelName *name = r.g.vals[graph_find(&r.g, "a.weight").i].in_model;
+        ck_assert(noted(r.m, ONNX_REMARK, "b.weight", "no node reads b.weight") == !ties);
+        ck_assert_str_eq(name->name, "a.weight");
+        ck_assert(ties ? strcmp(name->next->name, "b.weight") == 0 : !name->next);
+        release(&r);
+    }
+    ckc_accepts("unread.onnx --loss mse -q -o o --tie a.weight=b.weight --save both.safetensors");
+    ckc_accepts("unread.onnx --loss mse -q -o o --weights both.safetensors");
+    ckc_refuses("unread.onnx --loss mse -q -o o --tie a.weight=c.weight", 1, "no such weights");
+    arena_free(&a);
+}
+END_TEST
+
+Suite *suite_records(void)
+{
+    Suite *s = suite_create("records");
+    TCase *t = tcase_create("records");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_test(t, detached_values_stop_gradients);
+    tcase_add_test(t, padding_rows_receive_no_gradient);
+    tcase_add_test(t, computed_in_place_of_parameters);
+    tcase_add_test(t, computed_beside_a_parameter);
+    tcase_add_test(t, computed_beside_its_parameter);
+    tcase_add_test(t, parameter_that_nothing_reads);
+    suite_add_tcase(s, t);
+    return s;
+}
