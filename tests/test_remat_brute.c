@@ -431,6 +431,26 @@ START_TEST(equals_brute_force_with_kernels)
 }
 END_TEST
 
+/* Operator 4 is cheap if 1 is not resident beside it, and 1 returns only by a kernel that is not its
+ * cheapest: a search that adds it by that one is stuck at a cost of 402408. */
+START_TEST(kernels_fit_where_runs_are_added)
+{
+    RematInstance inst = parse("0 400002 2 ; ws=6 alt=500000,3 alt=4,16 alt=700,5\n"
+                               "1 5001 6 0 ; ws=8 alt=40,15 alt=40000,26 alt=2,29\n"
+                               "2 800000 3 0 1 ; ws=5 alt=200,25 alt=700000,20\n"
+                               "3 200 19 0 1 2 ; ws=22\n"
+                               "4 400001 18 0 2 3 ; alt=5001,29 alt=801,5\n"
+                               "5 2001 13 0 1 4 ; ws=11 alt=3001,1\n");
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        RematResult r = solve_seed(&inst, 52, 30000, seed);
+        check_result(&inst, &r);
+        ck_assert_int_eq(r.cost, 3248);
+        remat_result_free(&r);
+    }
+    remat_free(&inst);
+}
+END_TEST
+
 Suite *suite_remat_brute(void)
 {
     Suite *s = suite_create("remat brute");
@@ -442,6 +462,7 @@ Suite *suite_remat_brute(void)
     tcase_add_test(t, equals_brute_force_with_fetches);
     tcase_add_test(t, equals_brute_force_with_a_host_of_few_bytes);
     tcase_add_test(t, equals_brute_force_with_kernels);
+    tcase_add_test(t, kernels_fit_where_runs_are_added);
     tcase_add_test(t, fetches_stay_within_the_link);
     tcase_add_test(t, infeasible_budgets_are_not_met);
     suite_add_tcase(s, t);

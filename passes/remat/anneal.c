@@ -9,8 +9,9 @@
  * recomputation in front of a reader (with those of its inputs that would be dead there);
  * remove a recomputation with everything that only it needed; exchange: remove one, then
  * evict something from an overfull step; change a kernel; replace a recomputation by a fetch,
- * or the other way round. A move that only adds cost is first compared with the threshold
- * drawn for it, before any memory is touched. */
+ * or the other way round. A run that is added or shifted takes the cheapest kernel that fits there, as
+ * kernels may differ in cost by more than any temperature allows. A move that only adds cost is first
+ * compared with the threshold drawn for it, before any memory is touched. */
 #include "anneal.h"
 
 #include <math.h>
@@ -55,7 +56,10 @@ static int32_t add_before(Search *s, int32_t op, int32_t lo, int32_t reader)
                                rng_below(&s->rng, 3) ? reader - 1 : lo + 1 + rng_below(&s->rng, gap));
     if (slot < 0 && state_open(st, reader - 1))
         slot = reader - 1;
-    return slot >= 0 && state_add(st, op, st->p->cheapest[op], slot) ? slot : -1;
+    if (slot < 0 || !state_add(st, op, st->p->cheapest[op], slot))
+        return -1;
+    state_fit_kernel(st, slot);
+    return slot;
 }
 
 /* Can the outputs of op be fetched once more? */
@@ -207,6 +211,7 @@ static bool move_shift(Search *s)
     int32_t to = state_free_slot(st, lo, hi, choose_slot(s, lo, hi, from));
     if (to < 0 || to == from || !state_move(st, from, to))
         return false;
+    state_fit_kernel(st, to);
     for (int32_t i = p->in.first[op]; wide && i < p->in.first[op + 1]; i++) {
         int32_t start = state_copy_start(st, p->in.at[i], from);
         if (start >= 0 && state_unread(st, start))

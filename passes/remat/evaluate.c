@@ -213,8 +213,7 @@ int64_t remat_base_cost(const RematInstance *inst)
     return sum;
 }
 
-/* The cheapest kernel whose workspace fits free bytes; failing that, the leanest. */
-static int32_t best_choice(const RematOp *o, int64_t free_bytes)
+int32_t rm_best_kernel(const RematOp *o, int64_t free_bytes)
 {
     int32_t best = 0;
     RematAlt b = {o->cost, o->workspace}, a;
@@ -246,7 +245,7 @@ bool seq_account(const Problem *p, const Seq *s, int64_t budget, uint8_t *alt, i
     for (int32_t i = 0; i < s->n && *cost <= RM_SUM; i++) {
         const RematOp *o = &p->inst->ops[s->op[i]];
         RematAlt a = {0, 0};
-        int32_t k = best_choice(o, budget - bytes[i]);
+        int32_t k = rm_best_kernel(o, budget - bytes[i]);
         choice(o, k, &a);
         *cost += a.cost;
         *peak = bytes[i] + a.workspace > *peak ? bytes[i] + a.workspace : *peak;

@@ -122,6 +122,9 @@ void seq_free(Seq *s);
 
 /* ---- exact accounting of a sequence (evaluate.c) ------------------------------------- */
 
+/* The cheapest kernel whose workspace fits free bytes; failing that, the leanest. */
+int32_t rm_best_kernel(const RematOp *o, int64_t free_bytes);
+
 /* Chooses for each step the cheapest kernel that keeps the step within budget, or the one
  * with the least workspace where none does; alt may be NULL. Sums cost and peak; false: the cost is above
  * RM_SUM. */

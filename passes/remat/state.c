@@ -10,42 +10,10 @@
 #include "state.h"
 #include "ir/integer.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 enum { HOLE = LEVEL_TOP };
 static const int64_t max_total = (int64_t)1 << 28; /* quanta over all values: sums stay in int32 */
-
-/* ---- sorted slots -------------------------------------------------------------------- */
-
-static Slots *slots_new(int32_t n)
-{
-    Slots *s = RM_NEW(Slots, n);
-    for (int32_t i = 0; i < n; i++)
-        s[i] = (Slots){RM_NEW(int32_t, 4), 0, 4};
-    return s;
-}
-
-static void slots_insert(Slots *s, int32_t t)
-{
-    if (s->n == s->cap) {
-        s->cap *= 2;
-        s->at = mem_grow(s->at, (size_t)s->cap, sizeof *s->at);
-    }
-    int32_t i = s->n++;
-    for (; i > 0 && s->at[i - 1] > t; i--)
-        s->at[i] = s->at[i - 1];
-    s->at[i] = t;
-}
-
-static void slots_delete(Slots *s, int32_t t)
-{
-    int32_t i = slots_lower(s, t);
-    assert(i < s->n && s->at[i] == t);
-    s->n--;
-    for (; i < s->n; i++)
-        s->at[i] = s->at[i + 1];
-}
 
 /* ---- copies -------------------------------------------------------------------------- */
 
@@ -336,45 +304,28 @@ static void remove_run(State *st, int32_t slot)
 
 /* ---- sliding ------------------------------------------------------------------------- */
 
-/* Is there an entry in (lo, hi)? */
-static bool any_between(const Slots *s, int32_t lo, int32_t hi)
-{
-    int32_t i = slots_lower(s, lo + 1);
-    return i < s->n && s->at[i] < hi;
-}
-
 /* May the run at `from` go to the free slot `to`, as no run on the way reads, makes or replaces the
  * copies that it reads and makes? */
 static bool may_slide(const State *st, int32_t from, int32_t to)
 {
     const Problem *p = st->p;
     int32_t op = st->op[from], lo = from < to ? from : to, hi = from < to ? to : from;
-    if (st->op[to] >= 0 || p->any_barrier || any_between(runs_of(st, op), lo, hi))
+    if (st->op[to] >= 0 || p->any_barrier || slots_between(runs_of(st, op), lo, hi))
         return false;
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
-        if (any_between(&st->runs[p->producer[p->in.at[k]]], lo, hi))
+        if (slots_between(&st->runs[p->producer[p->in.at[k]]], lo, hi))
             return false;
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
-        if (any_between(&st->reads[p->out.at[k]], lo, hi))
+        if (slots_between(&st->reads[p->out.at[k]], lo, hi))
             return false;
     return true;
-}
-
-static void replace_slot(Slots *s, int32_t from, int32_t to)
-{
-    int32_t i = slots_lower(s, from);
-    for (; i + 1 < s->n && s->at[i + 1] < to; i++)
-        s->at[i] = s->at[i + 1];
-    for (; i > 0 && s->at[i - 1] > to; i--)
-        s->at[i] = s->at[i - 1];
-    s->at[i] = to;
 }
 
 /* Moves the read of v at `from` to `to`: the same copy is read there. */
 static void slide_read(State *st, int32_t v, int32_t from, int32_t to)
 {
     int32_t start = state_copy_start(st, v, from), was = state_last_read(st, v, start);
-    replace_slot(&st->reads[v], from, to);
+    slots_replace(&st->reads[v], from, to);
     int32_t is = was != from && was > to ? was : state_last_read(st, v, start);
     if (is == was)
         return;
@@ -406,7 +357,7 @@ static void slide(State *st, int32_t from, int32_t to)
         slide_read(st, p->in.at[k], from, to);
     for (int32_t k = p->out.first[op]; k < p->out.first[op + 1]; k++)
         slide_copy(st, p->out.at[k], from, to);
-    replace_slot(runs_of(st, op), from, to);
+    slots_replace(runs_of(st, op), from, to);
     st->op[to] = op;
     st->op[from] = -1;
     st->kernel[to] = st->kernel[from];
@@ -426,9 +377,9 @@ static void relabel(State *st, int32_t from, int32_t to)
 {
     const Problem *p = st->p;
     int32_t op = st->op[from];
-    replace_slot(runs_of(st, op), from, to);
+    slots_replace(runs_of(st, op), from, to);
     for (int32_t k = p->in.first[op]; k < p->in.first[op + 1]; k++)
-        replace_slot(&st->reads[p->in.at[k]], from, to);
+        slots_replace(&st->reads[p->in.at[k]], from, to);
     st->op[to] = op;
     st->op[from] = -1;
     st->kernel[to] = st->kernel[from];
@@ -517,13 +468,29 @@ bool state_move(State *st, int32_t from, int32_t to)
     return state_add(st, op, c.kernel, to);
 }
 
+/* Changes nothing but the cost and the level of the slot. */
+static void change_kernel(State *st, int32_t slot, int32_t kernel)
+{
+    int32_t op = st->op[slot], was = kernel_row(st, op, st->kernel[slot]), is = kernel_row(st, op, kernel);
+    st->kernel[slot] = (uint8_t)kernel;
+    st->cost += st->kcost[is] - st->kcost[was];
+    levels_add(&st->levels, slot, slot + 1, st->kws[is] - st->kws[was]);
+}
+
 void state_set_kernel(State *st, int32_t slot, int32_t kernel)
 {
-    Change c = {REMOVED, slot, .op = st->op[slot], .kernel = st->kernel[slot]};
-    remove_run(st, slot);
-    log_change(st, c);
-    add_run(st, c.op, kernel, slot);
-    log_change(st, (Change){ADDED, slot, .op = c.op, .kernel = (uint8_t)kernel});
+    log_change(st, (Change){CHOSEN, slot, .kernel = st->kernel[slot]});
+    change_kernel(st, slot, kernel);
+}
+
+void state_fit_kernel(State *st, int32_t slot)
+{
+    const RematOp *o = &st->p->inst->ops[st->op[slot]];
+    if (o->nalt == 0 || st->lean)
+        return;
+    int32_t own = st->kws[kernel_row(st, st->op[slot], st->kernel[slot])];
+    int32_t room = st->levels.limit - levels_at(&st->levels, slot) + own;
+    state_set_kernel(st, slot, rm_best_kernel(o, room * st->quantum));
 }
 
 void state_undo(State *st)
@@ -535,6 +502,7 @@ void state_undo(State *st)
         case REMOVED: add_run(st, c.op, c.kernel, c.slot); break;
         case SLID: slide(st, c.to, c.slot); break;
         case OPENED: shift_runs(st, c.to, c.slot); break;
+        case CHOSEN: change_kernel(st, c.slot, c.kernel); break;
         }
     }
 }

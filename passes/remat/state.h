@@ -3,17 +3,14 @@
 #define CKC_REMAT_STATE_H
 #include "levels.h"
 #include "remat_int.h"
-
-/* A sorted list of slots. */
-typedef struct {
-    int32_t *at, n, cap;
-} Slots;
+#include "slots.h"
 
 typedef enum {
     ADDED,
     REMOVED,
     SLID,  /* the run at slot went to slot `to` */
-    OPENED /* the runs behind slot up to slot `to` were shifted */
+    OPENED, /* the runs behind slot up to slot `to` were shifted */
+    CHOSEN  /* the run at slot had another kernel */
 } ChangeKind;
 
 typedef struct {
@@ -79,6 +76,8 @@ bool state_remove(State *st, int32_t slot);
  * must undo. */
 bool state_move(State *st, int32_t from, int32_t to);
 void state_set_kernel(State *st, int32_t slot, int32_t kernel);
+/* Gives the run at slot the cheapest kernel that its level allows, the leanest if none fits. */
+void state_fit_kernel(State *st, int32_t slot);
 
 /* Makes the slot free: the runs at and before it, up to the nearest free slot, move one to
  * the left. */
@@ -90,23 +89,6 @@ static inline void state_begin(State *st)
     st->nlog = 0;
 }
 void state_undo(State *st);
-
-/* Index of the first element >= t. Lists are short: counting beats a search that the
- * processor cannot predict. */
-static inline int32_t slots_lower(const Slots *s, int32_t t)
-{
-    int32_t lo = 0, n = s->n;
-    while (n > 16) {
-        int32_t half = n / 2;
-        lo = s->at[lo + half] < t ? lo + half : lo;
-        n -= half;
-    }
-    const int32_t *at = s->at + lo;
-    int32_t below = 0;
-    for (int32_t i = 0; i < n; i++)
-        below += at[i] < t;
-    return lo + below;
-}
 
 /* Last run of the value's producer before slot; -1 = none. */
 int32_t state_copy_start(const State *st, int32_t value, int32_t slot);
