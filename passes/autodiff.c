@@ -90,7 +90,9 @@ bool pass_autodiff(Graph *g, PassCtx *cx)
     }
     cx->changed = true;
     if (!info->ntrained)
-        return fail(cx->diag,
-                    "no parameter to train: the loss depends on none that --train and --freeze leave");
+        return fail(cx->diag, "no parameter to train: the loss depends on none that %s",
+                    cx->opt->ntrain || cx->opt->nfreeze
+                        ? "--train and --freeze leave"
+                        : "is of floats; of a quantized model train the one that it was made from");
     return true;
 }

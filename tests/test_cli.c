@@ -95,7 +95,16 @@ START_TEST(models)
     ckc_refuses(MLP " --bind batch=4 --freeze '*.wieght' --output x", 1, "no parameter");
     ckc_refuses(CKC_SOURCE_DIR "/CMakeLists.txt --output x", 1, "CMakeLists.txt");
     ckc_refuses(MLP " --bind batch=4 --loss-output nowhere --output x", 1, "nowhere");
-    ckc_refuses(MLP " --bind batch=4 --freeze '*' --output x", 1, "train");
+    ckc_refuses(MLP " --bind batch=4 --freeze '*' --output x", 1, "--train and --freeze leave");
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "y", FLOAT, "23", false);
+    add_node(&b, &a, "Relu", "x", "y");
+    save(&b, &a, "weightless.onnx");
+    ckc_refuses("weightless.onnx --output x", 1, "of a quantized model train the one that it was made from");
+    arena_free(&a);
 }
 END_TEST
 

@@ -29,12 +29,13 @@ static void add_ints(Builder *b, Onnx__NodeProto *n, const char *name, size_t co
 }
 
 /* Adds an initializer of 64-bit integers: a vector of `count`, or a scalar if rank is 0.  v stays in use. */
-static void add_numbers(Builder *b, const char *name, int rank, size_t count, const int64_t *v)
+static Onnx__TensorProto *add_numbers(Builder *b, const char *name, int rank, size_t count, const int64_t *v)
 {
-    Onnx__TensorProto *t = add_tensor(b, name, rank, (int64_t[]){(int64_t)count}, NULL);
+    Onnx__TensorProto *t = add_tensor(b, name, rank, (int64_t[2]){(int64_t)count, 1}, NULL);
     t->data_type = INT64;
     t->int64_data = (int64_t *)(uintptr_t)v;
     t->n_int64_data = count;
+    return t;
 }
 
 static void refused(Builder *b, Arena *a, const char *part)
@@ -274,6 +275,74 @@ START_TEST(ranges_across_all_integers)
     add_numbers(&b, "to", 0, 1, limit);
     add_numbers(&b, "by", 0, 1, step);
     computed(&b, &a, 4, (int64_t[]){INT64_MIN, -step[0], 0, step[0]});
+    arena_free(&a);
+}
+END_TEST
+
+/* Of one element a slice may have any step. */
+START_TEST(a_step_beyond_the_end)
+{
+    static const int64_t x[] = {4, 5, 6}, from[] = {1}, to[] = {3}, by[] = {INT64_MAX};
+    Arena a = {0};
+    Builder b;
+    start_op(&b, &a, 17, "Slice", "x from to axis by");
+    add_numbers(&b, "x", 1, 3, x);
+    add_numbers(&b, "from", 1, 1, from);
+    add_numbers(&b, "to", 1, 1, to);
+    add_numbers(&b, "axis", 1, 1, (int64_t[]){0});
+    add_numbers(&b, "by", 1, 1, by);
+    computed(&b, &a, 1, (int64_t[]){5});
+    arena_free(&a);
+}
+END_TEST
+
+/* An index that is known has to be one into its own dimension. */
+START_TEST(indices_outside)
+{
+    static const struct {
+        const char *op, *in;
+        int64_t index[2];
+        bool inside;
+    } of[] = {
+        {"GatherND", "x i", {1, 2}, true},
+        {"GatherND", "x i", {-2, -3}, true},
+        {"GatherND", "x i", {2, 1}, false},
+        {"ScatterND", "x i u", {1, 3}, false},
+        {"GatherElements", "x row", {2, 0}, true},
+        {"GatherElements", "x row", {0, -4}, false},
+        {"ScatterElements", "x row row", {3, 0}, false},
+    };
+    static const int64_t x[6] = {0};
+    Arena a = {0};
+    Builder b;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        Onnx__NodeProto *n = start_op(&b, &a, 18, of[i].op, of[i].in);
+        if (strstr(of[i].op, "Elements"))
+            add_int(&b, n, "axis", 1);
+        add_numbers(&b, "x", 2, 6, x)->dims = (int64_t[]){2, 3};
+        add_numbers(&b, "i", 1, 2, of[i].index);
+        add_numbers(&b, "u", 0, 1, x);
+        add_numbers(&b, "row", 2, 2, of[i].index)->dims = (int64_t[]){1, 2};
+        if (!of[i].inside)
+            refused(&b, &a, " is outside ");
+        else
+            computed(&b, &a, of[i].in[2] == 'r' ? 2 : 1, x);
+    }
+    arena_free(&a);
+}
+END_TEST
+
+START_TEST(ratios_of_dropout)
+{
+    static float ratio[] = {-0.5f, 2, NAN};
+    Arena a = {0};
+    Builder b;
+    for (size_t i = 0; i < sizeof ratio / sizeof *ratio; i++) {
+        start_op(&b, &a, 13, "Dropout", "x r");
+        add_value(&b, &a, "x", FLOAT, "2", true);
+        add_tensor(&b, "r", 0, NULL, &ratio[i]);
+        refused(&b, &a, " is not 0 to 1");
+    }
     arena_free(&a);
 }
 END_TEST
@@ -577,6 +646,9 @@ Suite *suite_nodes(void)
     tcase_add_test(t, attributes_have_ranges);
     tcase_add_test(t, attributes_that_are_needed);
     tcase_add_test(t, ranges_across_all_integers);
+    tcase_add_test(t, a_step_beyond_the_end);
+    tcase_add_test(t, indices_outside);
+    tcase_add_test(t, ratios_of_dropout);
     tcase_add_test(t, integers_wrap_around);
     tcase_add_test(t, types_of_their_own);
     tcase_add_test(t, narrow_types_of_results);

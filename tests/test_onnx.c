@@ -299,15 +299,16 @@ START_TEST(unsupported_nodes_are_listed_together)
     add_node(&b, &a, "Add", "a c", "b");
     add_node(&b, &a, "NonZero", "x", "c");
     add_node(&b, &a, "TfIdfVectorizer", "b", "d");
-    add_node(&b, &a, "Conv", "d d", "y")->domain = (char *)"com.microsoft.nchwc";
+    add_node(&b, &a, "Conv", "d d", "e")->domain = (char *)"com.microsoft.nchwc";
+    add_node(&b, &a, "DynamicQuantizeMatMul", "e e", "y")->domain = (char *)"com.microsoft";
     Imported r = import_file(save(&b, &a, "four.onnx"));
     ck_assert(!build_graph(&r, &(OnnxOptions){0}));
     ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
     static const char *const parts[] = {
-        "4 unsupported nodes", "node 'node0' (StringNormalizer, opset 13): no importer",
+        "5 unsupported nodes", "node 'node0' (StringNormalizer, opset 13): no importer",
         "node 'node2' (NonZero, opset 13): operand 0 ('x') depends",
         "node 'node3' (TfIdfVectorizer, opset 13): no importer",
-        "(com.microsoft.nchwc.Conv, opset 1): ONNX Runtime's optimizer has laid it out for one machine"};
+        "Conv, opset 1): ONNX Runtime's optimizer has", "MatMul, opset 1): a product or the like of 8"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         ck_assert_msg(strstr(r.d.msg, parts[i]), "%s", r.d.msg);
     release(&r);
@@ -346,12 +347,11 @@ START_TEST(nodes_may_come_in_any_order)
     ck_assert_str_eq(r.g.nodes[r.g.order[1].i].name, "node0");
     release(&r);
     start(&b, 13);
-    add_value(&b, &a, "y", FLOAT, "23", false);
     add_node(&b, &a, "Exp", "h", "y");
-    add_node(&b, &a, "Tanh", "y", "h");
+    add_node(&b, &a, "Tanh", "y", "h")->name = (char *)"";
     r = import_file(save(&b, &a, "cycle.onnx"));
     ck_assert(!build_graph(&r, &(OnnxOptions){0}));
-    ck_assert_msg(strstr(r.d.msg, "depends on its own result"), "%s", r.d.msg);
+    ck_assert_msg(strstr(r.d.msg, "node 'h' depends on its own result"), "%s", r.d.msg);
     release(&r);
     arena_free(&a);
 }

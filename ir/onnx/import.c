@@ -88,6 +88,18 @@ static bool resolve_inputs(OnnxNode *n, bool *poisoned)
 
 static bool import_call(OnnxNode *n, const Onnx__FunctionProto *f);
 
+/* Why an operator that nothing here knows is refused, and what to do. */
+static const char *unknown(const OnnxNode *n)
+{
+    if (strcmp(n->domain, "com.microsoft.nchwc") == 0)
+        return "ONNX Runtime's optimizer has laid it out for one machine (level all): use its level "
+               "extended, or the model as it was";
+    if (strcmp(n->domain, "com.microsoft") == 0 &&
+        (*n->op == 'Q' || strstr(n->op, "Quantize") || strstr(n->op, "Integer")))
+        return "a product or the like of 8-bit integers: use the model as it was before it was quantized";
+    return "no importer; rewrite it with standard operators or define it as a function in the model";
+}
+
 static bool import_one(OnnxNode *n, bool poisoned)
 {
     if (!n->nout)
@@ -95,12 +107,7 @@ static bool import_one(OnnxNode *n, bool poisoned)
     const OnnxOp *op = onnx_op_find(n->domain, n->op);
     const Onnx__FunctionProto *f = op ? NULL : model_function(n->x->m, n->proto, n->x->a);
     if (!op && !f)
-        return refuse(n,
-                      strcmp(n->domain, "com.microsoft.nchwc") == 0
-                          ? "ONNX Runtime's optimizer has laid it out for one machine (level all): use its "
-                            "level extended, or the model as it was"
-                          : "no importer; rewrite it with standard operators or define it as a "
-                            "function in the model");
+        return refuse(n, "%s", unknown(n));
     if (op && n->opset < op->since)
         return refuse(n, "read from opset %d on; convert the model to a newer opset", op->since);
     for (int i = 0; i < n->nin && op; i++)
@@ -155,12 +162,19 @@ static void name_results(OnnxNode *n, const char *module, uint32_t first_node, u
             graph_rename(n->g, n->out[i], n->proto->output[i]);
 }
 
+/* A node without a name goes by its first result's. */
+static const char *node_name(const Onnx__NodeProto *p)
+{
+    return *pb(p->name) ? p->name : p->n_output ? pb(p->output[0]) : "";
+}
+
 /* record: what the exporter wrote down of the node; NULL: nothing. */
 static bool import_node(Import *x, const Onnx__NodeProto *p, const Record *record)
 {
     OnnxNode n = {.x = x,
                   .g = x->g,
                   .proto = p,
+                  .name = node_name(p),
                   .record = record,
                   .frame = x->frame,
                   .op = pb(p->op_type),
@@ -169,7 +183,6 @@ static bool import_node(Import *x, const Onnx__NodeProto *p, const Record *recor
                   .nout = (int)p->n_output,
                   .in = NEW(x->a, Val, p->n_input + MOST_OPERANDS),
                   .out = NEW(x->a, Val, p->n_output + MOST_OPERANDS)};
-    n.name = *pb(p->name) ? p->name : p->n_output ? pb(p->output[0]) : "";
     n.opset = opset_of(x->m, x->frame ? x->frame->function : NULL, n.domain);
     while (n.nin && !*pb(p->input[n.nin - 1]))
         n.nin--; /* trailing absent operands */
@@ -265,7 +278,7 @@ static bool import_with_needs(Sorter *s, uint32_t i)
         s->state[i] = ON_STACK;
         uint32_t need = first_needed(s, i);
         if (need != i && s->state[need] == ON_STACK)
-            return fail(s->x->d, "node '%s' depends on its own result", pb(s->node[i]->name));
+            return fail(s->x->d, "node '%s' depends on its own result", node_name(s->node[i]));
         if (need != i) {
             s->stack[s->top++] = need;
             continue;

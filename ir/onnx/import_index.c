@@ -3,19 +3,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Checks indices that are known: so a sequence longer than the table of positions is found. */
-static bool indices_inside(OnnxNode *n, int64_t extent)
+/* Checks indices that are known: so a sequence longer than the table of positions is found.  They come in
+ * tuples, into extent[0] ... extent[tuple - 1]. */
+static bool indices_inside(OnnxNode *n, const int64_t *extent, int64_t tuple)
 {
     Tensor t;
     if (!graph_is_const(n->g, n->in[1]))
         return true;
     TRY(static_tensor(n, 1, &t));
     for (int64_t k = 0, count = type_count(&t.type); k < count; k++) {
-        int64_t i = tensor_i(&t, k);
-        if (i < -extent || i >= extent)
-            return fail(n->x->d, "index %lld is outside %lld", (long long)i, (long long)extent);
+        int64_t i = tensor_i(&t, k), end = extent[k % tuple];
+        if (i < -end || i >= end)
+            return fail(n->x->d, "index %lld is outside %lld", (long long)i, (long long)end);
     }
     return true;
+}
+
+/* Likewise of tuples behind `batch` dimensions; what does not fit together at all is left to inference. */
+static bool tuples_inside(OnnxNode *n, int64_t batch)
+{
+    const Type *t = in_type(n, 0), *ti = in_type(n, 1);
+    int64_t tuple = ti->rank ? ti->dim[ti->rank - 1] : 0;
+    return batch < 0 || batch >= t->rank || tuple < 1 || tuple > t->rank - batch ||
+           indices_inside(n, t->dim + batch, tuple);
 }
 
 static bool import_gather(OnnxNode *n)
@@ -24,7 +34,7 @@ static bool import_gather(OnnxNode *n)
     const Type *t = in_type(n, 0), *ti = in_type(n, 1);
     int64_t axis;
     TRY(axis_in(n, attr_int(n, "axis", 0), t->rank, &axis));
-    TRY(indices_inside(n, t->dim[axis]));
+    TRY(indices_inside(n, &t->dim[axis], 1));
     if (graph_is_const(g, n->in[1]) && ti->rank == 0) { /* one element: a slice */
         int64_t i, extent = t->dim[axis];
         TRY(static_int(n, 1, &i));
@@ -166,6 +176,7 @@ static bool import_gather_elements(OnnxNode *n)
 {
     int64_t axis;
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &axis));
+    TRY(indices_inside(n, &in_type(n, 0)->dim[axis], 1));
     n->out[0] = gather_elements(n->g, n->in[0], n->in[1], axis);
     return n->out[0].i;
 }
@@ -173,6 +184,7 @@ static bool import_gather_elements(OnnxNode *n)
 static bool import_gather_nd(OnnxNode *n)
 {
     AxisAttrs at = {attr_int(n, "batch_dims", 0)};
+    TRY(tuples_inside(n, at.axis));
     n->out[0] = build(n->g, OP_gather_nd, NULL, 2, n->in, &at);
     return n->out[0].i;
 }
@@ -190,6 +202,7 @@ static bool import_scatter_elements(OnnxNode *n)
 {
     ScatterAttrs at = {0};
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
+    TRY(indices_inside(n, &in_type(n, 0)->dim[at.axis], 1));
     TRY(read_reduction(n, &at.reduction));
     Val rows = row_tuples(n->g, n->in[0], n->in[1], (int)at.axis);
     Val index = rows.i ? rows : batch_index(n->g, n->in[0], n->in[1], at.axis, &at.batch);
@@ -201,6 +214,7 @@ static bool import_scatter_elements(OnnxNode *n)
 static bool import_scatter_nd(OnnxNode *n)
 {
     ScatterAttrs at = {0};
+    TRY(tuples_inside(n, 0));
     TRY(read_reduction(n, &at.reduction));
     n->out[0] = build(n->g, OP_scatter_nd, NULL, 3, n->in, &at);
     return wrapped(n);

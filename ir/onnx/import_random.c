@@ -38,6 +38,8 @@ static bool import_dropout(OnnxNode *n)
     } else if (n->opset < 7) {
         training &= !attr_int(n, "is_test", 0);
     }
+    if (!(ratio >= 0 && ratio <= 1))
+        return fail(n->x->d, "ratio %g is not 0 to 1", ratio);
     bool drops = training && ratio > 0 && !n->x->opt->inference;
     n->out[0] = n->in[0];
     if (drops)

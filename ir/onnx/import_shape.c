@@ -219,8 +219,8 @@ static bool import_slice(OnnxNode *n)
         if (by == 0 || by == INT64_MIN)
             return fail(n->x->d, "step %lld", (long long)by);
         slice_range(t->dim[axis], start.v[i], end.v[i], by, &at.start.v[axis], &at.size.v[axis]);
-        at.step.v[axis] = by;
-        all &= by == 1 && at.size.v[axis] == t->dim[axis];
+        at.step.v[axis] = at.size.v[axis] > 1 ? by : 1; /* of one element any step will do */
+        all &= at.step.v[axis] == 1 && at.size.v[axis] == t->dim[axis];
     }
     n->out[0] = all ? n->in[0] : build(n->g, OP_slice, NULL, 1, n->in, &at);
     return n->out[0].i;
