@@ -15,7 +15,6 @@ static const char *const part_name[] = {"A_FORWARD", "A_QUERIES", "A_KEYS", "A_B
 enum { ROW_TILE = 16, WARP = 32, COLUMNS = 32, STAGES = 2, GRADIENT = 10 };
 
 typedef struct {
-    int columns;                  /* elements of a head, padded to a multiple of 32 or 64 */
     int own, other, warps, split; /* rows of both tiles; warps; blocks that share a result's columns */
 } Tiles;
 
@@ -40,10 +39,28 @@ int cuda_attention_keys(const Kernel *k, int64_t *key)
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
-static int columns_of(const Kernel *k)
+static int padded(int64_t size, int step) { return (int)(ceil_div(size, step) * step); }
+
+/* What the columns of tiles are a multiple of. */
+static int step_of(const Kernel *k)
 {
-    int step = k->p[P_SIZE] > 4 * COLUMNS ? 2 * COLUMNS : COLUMNS;
-    return (int)((k->p[P_SIZE] + step - 1) / step * step);
+    int both = padded(k->p[P_SIZE], COLUMNS) + padded(k->p[P_V_SIZE], COLUMNS);
+    return both > 8 * COLUMNS ? 2 * COLUMNS : COLUMNS;
+}
+
+/* Columns of tiles of q and k (p: P_SIZE), or of v and o (P_V_SIZE). */
+static int columns_of(const Kernel *k, int p) { return padded(k->p[p], step_of(k)); }
+
+/* The columns of heads of one size that need as much of registers and shared memory as these in a part. */
+static int equal_columns(const Kernel *k, Part part)
+{
+    int columns = columns_of(k, P_SIZE), v_columns = columns_of(k, P_V_SIZE);
+    int mean = (columns + v_columns) / 2;
+    switch (part) {
+    case FORWARD: return columns > v_columns ? columns : v_columns;
+    case QUERIES: return columns > mean ? columns : mean;
+    default: return mean;
+    }
 }
 
 static bool is_limited(const int64_t *p) { return p[P_RIGHT] < p[P_COLS] - 1 || p[P_LEFT] < p[P_ROWS] - 1; }
@@ -58,25 +75,27 @@ static bool is_plain(const Kernel *k)
 }
 
 /* Products of warpgroups are for plain scores in 16 bits (no bias, sinks or cap) without a mask, for aligned
- * heads of 33 to 64 or 97 to 128 elements, and for more than 32 rows and columns; not for gradients with
- * dropout in the larger heads, which would need a few registers more than there are.  All other kernels
- * multiply warp by warp. */
+ * heads, and for more than 32 rows and columns.  Heads that are summed up in registers, of v or, of
+ * gradients, of k as well, have 33 to 64 or 97 to 128 elements; with dropout gradients of the larger ones
+ * would need a few registers more than there are.  All other kernels multiply warp by warp. */
 bool cuda_attention_has_wgmma(const Kernel *k)
 {
     enum { FEW = 32 };
     const int64_t *p = k->p;
     if (!cuda_attention_has(k) || p[P_PHASE] == PHASE_BIAS)
         return false;
-    int columns = columns_of(k);
-    bool fits = columns == 64 || (columns == 128 && !(p[P_PHASE] != PHASE_FORWARD && p[P_DROPOUT]));
-    return is_plain(k) && !p[P_MASK] && fits && !k->unaligned && p[P_SIZE] % 8 == 0 && p[P_ROWS] > FEW &&
-           p[P_COLS] > FEW;
+    int columns = columns_of(k, P_SIZE), v_columns = columns_of(k, P_V_SIZE);
+    bool fits = columns % 64 == 0 && (v_columns == 64 || v_columns == 128);
+    if (p[P_PHASE] == PHASE_BACKWARD)
+        fits &= columns <= 128 && (!p[P_DROPOUT] || (columns == 64 && v_columns == 64));
+    return is_plain(k) && !p[P_MASK] && fits && !k->unaligned && p[P_SIZE] % 8 == 0 &&
+           p[P_V_SIZE] % 8 == 0 && p[P_ROWS] > FEW && p[P_COLS] > FEW;
 }
 
 /* Tiles for warpgroups: two of them share the other tile where their registers allow two blocks. */
 static Tiles group_tiles(int columns)
 {
-    return columns > 64 ? (Tiles){columns, 64, 64, 4, 1} : (Tiles){columns, 128, 64, 8, 1};
+    return columns > 64 ? (Tiles){64, 64, 4, 1} : (Tiles){128, 64, 8, 1};
 }
 
 /* Tiles for 16-bit operands: a warp holds own / warps rows of results, and of scores and slopes against the
@@ -87,39 +106,41 @@ static Tiles half_tiles(const Kernel *k, Part part, int columns)
     bool simple = is_plain(k) || (k->q[Q_CAP] == 0 && !k->p[P_BIAS] && !(wide && (drop || k->p[P_MASK])));
     int other = wide ? simple ? 32 : 16 : simple ? 64 : 32, split = columns > 128 ? simple ? 2 : 4 : 1;
     switch (part) {
-    case FORWARD: return (Tiles){columns, columns <= 64 && simple && !drop ? 128 : 64, 64, 4, 1};
-    case KEYS: return (Tiles){columns, 64, other, 4, split};
-    case QUERIES: return (Tiles){columns, 64, other, 4, split / 2 ? split / 2 : 1};
-    default: return (Tiles){columns, 64, 32, 4, 1};
+    case FORWARD: return (Tiles){columns <= 64 && simple && !drop ? 128 : 64, 64, 4, 1};
+    case KEYS: return (Tiles){64, other, 4, split};
+    case QUERIES: return (Tiles){64, other, 4, split / 2 ? split / 2 : 1};
+    default: return (Tiles){64, 32, 4, 1};
     }
 }
 
 static Tiles wide_tiles(Part part, int columns)
 {
     switch (part) {
-    case FORWARD: return (Tiles){columns, 64, columns <= 64 ? 64 : 32, 4, 1};
+    case FORWARD: return (Tiles){64, columns <= 64 ? 64 : 32, 4, 1};
     case KEYS:
-        return (Tiles){columns, columns <= 64 ? 64 : 32, columns <= 128 ? 32 : 16, columns <= 64 ? 4 : 2,
+        return (Tiles){columns <= 64 ? 64 : 32, columns <= 128 ? 32 : 16, columns <= 64 ? 4 : 2,
                        columns > 128 ? 2 : 1};
     case QUERIES:
-        return (Tiles){columns, columns <= 64 ? 64 : 32, columns <= 128 ? 32 : 16, columns <= 64 ? 4 : 2, 1};
+        return (Tiles){columns <= 64 ? 64 : 32, columns <= 128 ? 32 : 16, columns <= 64 ? 4 : 2, 1};
     default:
-        return (Tiles){columns, columns <= 128 ? 64 : 32, columns <= 128 ? 32 : 16,
+        return (Tiles){columns <= 128 ? 64 : 32, columns <= 128 ? 32 : 16,
                        columns <= 128 ? 4 : 2, 1};
     }
 }
 
 static int64_t shared_of(const Kernel *k, Part part, const Tiles *t)
 {
-    int bytes = is_half(k) ? 2 : 4, row = t->columns * bytes + (k->wgmma ? 0 : 16);
+    const int bytes = is_half(k) ? 2 : 4, more = k->wgmma ? 0 : 16;
+    int row = columns_of(k, P_SIZE) * bytes + more, v_row = columns_of(k, P_V_SIZE) * bytes + more;
+    int both = row + v_row;
     switch (part) {
-    case FORWARD: return row * (t->own + 2 * t->other);
+    case FORWARD: return row * t->own + both * t->other;
     case KEYS:
-        return row * 2 * t->own +
-               STAGES * align_up(t->other * (2 * row + 3 * (int)sizeof(float)), k->wgmma ? 1024 : 16);
-    case QUERIES: return row * 2 * (t->own + STAGES * t->other);
+        return both * t->own +
+               STAGES * align_up(t->other * (both + 3 * (int)sizeof(float)), k->wgmma ? 1024 : 16);
+    case QUERIES: return both * (t->own + STAGES * t->other);
     default:
-        return row * 2 * (t->own + t->other);
+        return both * (t->own + t->other);
     }
 }
 
@@ -134,7 +155,7 @@ static void halve_own(Tiles *t)
 static Tiles tiles_for(const Kernel *k, Part part)
 {
     int64_t own = k->p[part == KEYS ? P_COLS : P_ROWS], other = k->p[part == KEYS ? P_ROWS : P_COLS];
-    int columns = columns_of(k);
+    int columns = equal_columns(k, part);
     Tiles t = k->wgmma     ? group_tiles(columns)
               : is_half(k) ? half_tiles(k, part, columns)
                            : wide_tiles(part, columns);
@@ -202,18 +223,20 @@ static void definitions(const Writer *w, const Kernel *k, Part part)
     text_int(w, "A_ROWS", k->p[P_ROWS]); /* from here to A_LEFT as int, 32 bits */
     text_int(w, "A_COLS", k->p[P_COLS]);
     text_int(w, "A_SIZE", k->p[P_SIZE]);
+    text_int(w, "A_V_SIZE", k->p[P_V_SIZE]);
     text_int(w, "A_RIGHT", k->p[P_RIGHT]);
     text_int(w, "A_LEFT", k->p[P_LEFT]);
     for (Part i = FORWARD; i <= BIASES; i++)
         text_int(w, part_name[i], i);
     text_int(w, "A_PART", part);
-    /* Unrolled in its loop over batches and heads, copies would keep all their addresses in registers. */
-    text_define(w, "A_EACH_COPY", part == BIASES ? "ROLLED" : "UNROLL");
+    /* Unrolled in a loop over batches and heads, or of gradients whose rows have two lengths, copies would
+     * keep more addresses in registers than there are. */
+    bool rolled = part == BIASES || (part != FORWARD && k->p[P_SIZE] != k->p[P_V_SIZE]);
+    text_define(w, "A_EACH_COPY", rolled ? "ROLLED" : "UNROLL");
     text_int(w, "A_BYTES", is_half(k) ? 2 : 4);
-    text_int(w, "A_WHOLE", !k->unaligned && k->p[P_SIZE] * (is_half(k) ? 2 : 4) % 16 == 0);
-    text_int(w, "A_EVEN", !k->unaligned && k->p[P_SIZE] % 2 == 0);
+    text_int(w, "A_UNALIGNED", k->unaligned);
     text_int(w, "A_WGMMA", k->wgmma);
-    text_int(w, "A_D", t.columns);
+    text_int(w, "A_STEP", step_of(k));
     text_int(w, "A_OWN", t.own);
     text_int(w, "A_OTHER", t.other);
     text_int(w, "A_WARPS", t.warps);

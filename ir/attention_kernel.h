@@ -14,7 +14,8 @@
 /* clang-format off */
 #define ATTENTION_INTEGERS(NAME)                                                                             \
     NAME(BATCH) NAME(HEADS) NAME(GROUPS) /* GROUPS: heads of k and of v */                                   \
-    NAME(ROWS) NAME(COLS) NAME(SIZE)     /* rows and columns of the scores; elements of a head */            \
+    NAME(ROWS) NAME(COLS)                /* rows and columns of the scores */                                \
+    NAME(SIZE) NAME(V_SIZE)              /* elements of a head of q and k; of v and o */                     \
     NAME(RIGHT) NAME(LEFT)               /* row r sees the columns r - LEFT to r + RIGHT */                  \
     /* Elements from one batch, head and row to the next, of q, k, v and o (gradients lie alike). */         \
     NAME(Q_BATCH) NAME(Q_HEAD) NAME(Q_ROW)                                                                   \

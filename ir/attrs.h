@@ -82,7 +82,7 @@ typedef struct { int64_t ta, tb, out, tf32; } MatmulAttrs;
  * (GUARD_NAN).
  * rng: dropout of probability p on the softmax, element (batch, head, row, column) of key `key`.
  * layout of q, k, v, o (none: all 0): 0 [batch, heads, rows, size], 1 [batch, rows, heads, size],
- * 2 [rows, batch, heads, size].
+ * 2 [rows, batch, heads, size].  Heads of q and k are of one size, those of v and o of another or the same.
  * packed (none: they are three): q, k and v are one value, each of whose heads belongs to one of them: its
  * first head and the step from one to the next, of q, k and v; groups: heads of k and of v.
  * attention_grad do, q, k, v, o, top, inv, [mask], [bias], [rng] -> dq, dk, dv.
@@ -98,7 +98,7 @@ typedef struct {
 /* Macros: the texts of kernels have their values, too (attention_kernel.h). */
 #define ATTENTION_HIDES HIDES_ALL, HIDES_ADDED, HIDES_SCORE
 #define ATTENTION_GUARDS GUARD_NONE, GUARD_NAN, GUARD_UNSEEN
-#define ATTENTION_SIZE 256 /* most elements of a head */
+#define ATTENTION_SIZE 256 /* most elements of a head, of q and k as of v and o */
 enum { ATTENTION_HIDES };
 enum { ATTENTION_GUARDS };
 enum { ATTENTION_LAYOUTS = 3 };

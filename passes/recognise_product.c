@@ -104,7 +104,7 @@ static bool open_factors(const Rewrite *rw, const Form *f, const Node *n, Factor
     x[0].dim[1] = heads;
     x[0].dim[2] = rows;
     if (x[1].dim[2] != cols || x[2].dim[2] != cols || x[0].dim[3] != x[1].dim[3] ||
-        x[1].dim[3] > ATTENTION_SIZE || x[2].dim[3] > ATTENTION_SIZE)
+        x[1].dim[3] > ATTENTION_SIZE || x[2].dim[3] > ATTENTION_SIZE || x[1].dim[3] == 0 || x[2].dim[3] == 0)
         return false;
     for (int i = 0; i < 3; i++)
         find_layout(&x[i], shared[i]);
@@ -149,17 +149,15 @@ static Val build_attention(Rewrite *rw, const Node *n, Form *f)
         x[0].layout = -1;
     DType dt = factor_type(g, f, x, y.dt);
     f->at.layout.n = 4;
-    int64_t key = x[1].dim[3], value = x[2].dim[3];
     for (int i = 0; i < 3; i++) {
-        Val v = factor_value(rw, &x[i], dt, &scale[i]);
-        in[i] = build_pad(g, v, val_type(g, v)->rank - 1, key > value ? key : value); /* zeros add nothing */
+        in[i] = factor_value(rw, &x[i], dt, &scale[i]);
         f->at.layout.v[i] = x[i].layout < 0 ? 0 : x[i].layout;
     }
     if (f->row_scale.i)
         in[0] = build2(g, OP_mul, in[0], build_cast(g, f->row_scale, dt));
     f->at.scale *= scale[0] * scale[1];
     build_n(g, OP_attention, n->name, 7, in, &f->at, 3, out);
-    Val o = build_cast(g, key > value ? build_slice(g, out[0], 3, 0, value) : out[0], y.dt);
+    Val o = build_cast(g, out[0], y.dt);
     o = scale[2] == 1 ? o : form_folded(rw, n->name, OP_mul, o, scale[2]);
     return build_reshape(g, o, y.rank, y.dim);
 }

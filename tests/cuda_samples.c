@@ -294,6 +294,75 @@ static void attention_sample(Sample *s, int i)
     sample_build(s, &at);
 }
 
+/* ---- attention whose products may be those of warpgroups ---------------------------------------- */
+
+typedef struct {
+    DType dt;
+    int64_t size, v_size, rows, cols, heads, groups, causal, diagonal, window;
+    double drop;
+    int layout;
+} Plain;
+
+static Type plain_type(const Plain *x, int64_t heads, int64_t rows, int64_t size)
+{
+    const int *place = attention_place[x->layout];
+    int64_t dim[4] = {[3] = size};
+    dim[place[0]] = 2;
+    dim[place[1]] = heads;
+    dim[place[2]] = rows;
+    return type_make(x->dt, 4, dim);
+}
+
+/* Cases with partial tiles in rows and columns, with one and two warpgroups, and with both panel widths. */
+static const Plain plain[] = {
+    {DT_BF16, 64, 64, 150, 150, 2, 1, 1, 0, 0, 0, 0}, {DT_BF16, 128, 128, 100, 100, 1, 1, 1, 0, 0, 0, 1},
+    {DT_F16, 64, 64, 70, 130, 1, 1, 0, 0, 0, 0.3, 2}, {DT_BF16, 64, 64, 131, 131, 1, 1, 1, 0, 40, 0.1, 1},
+    {DT_F16, 120, 120, 40, 72, 2, 1, 1, 32, 0, 0, 0}, {DT_BF16, 48, 48, 200, 66, 1, 1, 0, 0, 0, 0, 1},
+    {DT_F16, 128, 128, 66, 66, 1, 1, 1, 0, 0, 0.2, 0}, {DT_BF16, 192, 128, 70, 130, 2, 1, 1, 0, 0, 0, 1},
+    {DT_BF16, 64, 128, 66, 100, 1, 1, 0, 0, 0, 0, 0}, {DT_F16, 104, 40, 70, 66, 2, 1, 1, 0, 0, 0, 2},
+    {DT_BF16, 256, 64, 66, 70, 1, 1, 1, 0, 0, 0.2, 0},
+};
+_Static_assert(sizeof plain / sizeof *plain == WARPGROUP_SAMPLES, "each has a number");
+
+bool warpgroup_sample(Sample *s, Op op, int i)
+{
+    const Plain *x = &plain[i];
+    if (op != OP_attention && x->size > (x->drop > 0 ? 64 : 128))
+        return false;
+    *s = (Sample){.seed = (uint64_t)i, .dt = x->dt, .op = op};
+    AttentionAttrs at = {.scale = 0.25,
+                         .fill = -INFINITY,
+                         .p = x->drop,
+                         .key = 7,
+                         .causal = x->causal,
+                         .diagonal = x->diagonal,
+                         .window = x->window,
+                         .guard = GUARD_NAN,
+                         .layout = {.n = 4}};
+    Type q = plain_type(x, x->heads, x->rows, x->size), o = plain_type(x, x->heads, x->rows, x->v_size);
+    Type line = type_make(DT_F32, 3, (int64_t[]){2, x->heads, x->rows});
+    for (int k = 0; k < 4; k++)
+        at.layout.v[k] = x->layout;
+    graph_init(&s->g, &s->arena, &s->diag);
+    if (op != OP_attention)
+        sample_reals(s, o, -1, 1);
+    sample_reals(s, q, -1, 1);
+    sample_reals(s, plain_type(x, x->groups, x->cols, x->size), -1, 1);
+    sample_reals(s, plain_type(x, x->groups, x->cols, x->v_size), -1, 1);
+    if (op != OP_attention) {
+        sample_reals(s, o, -1, 1);
+        sample_reals(s, line, 1, 2);
+        sample_reals(s, line, 0.01, 0.05);
+    }
+    s->nin += op == OP_attention ? 3 : 2; /* neither mask nor bias nor sinks */
+    if (x->drop > 0)
+        sample_ints(s, type_make(DT_I64, 1, (int64_t[]){2}), 1, 1000);
+    else
+        s->nin++;
+    sample_build(s, &at);
+    return true;
+}
+
 /* ------------------------------------------------------------------------------------------------- */
 
 static const struct {

@@ -224,10 +224,11 @@ static void finish(Sample *s)
         graph_add_out(&s->g, s->out[i]);
 }
 
-void sample_make_attention(Sample *s, Op op, DType dt, int trial, int size)
+void sample_make_attention(Sample *s, Op op, DType dt, int trial, int size, int v_size)
 {
     start(s, op, dt, trial);
     s->size = size;
+    s->v_size = v_size;
     sample_rows[op](s);
     finish(s);
 }

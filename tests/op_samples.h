@@ -13,7 +13,8 @@ typedef struct {
     uint64_t seed; /* state of the generator */
     DType dt;      /* type of the float operands */
     bool empty;    /* shapes may have extents of 0 */
-    int size;      /* attention: extent of a head, with several tiles of rows; 0: mostly small shapes */
+    int size;      /* attention: elements of a head of q and k, with several tiles of rows; 0: mostly small */
+    int v_size;    /* the same of v and o; 0: as `size`, or at random */
     Op op;
     int nin;
     Val in[SAMPLE_IN], out[MAX_OUT];
@@ -24,7 +25,7 @@ typedef struct {
  * Otherwise s->diag tells whether the node was built, and the caller frees s with sample_free(). */
 bool sample_make(Sample *s, Op op, DType dt, int trial);
 /* The same for an operator of attention, with heads of that size and more rows than a tile has. */
-void sample_make_attention(Sample *s, Op op, DType dt, int trial, int size);
+void sample_make_attention(Sample *s, Op op, DType dt, int trial, int size, int v_size);
 void sample_free(Sample *s);
 uint64_t sample_next(Sample *s); /* 64 random bits */
 double sample_real(Sample *s, double lo, double hi);

@@ -258,7 +258,8 @@ static void pack_heads(Sample *s, AttentionAttrs *at, int64_t h, int64_t g)
     }
 }
 
-/* At times there are more rows than one block has, or heads that share keys. */
+/* At times there are more rows than one block has, heads that share keys, or heads of v of a size of their
+ * own. */
 static void attention(Sample *s)
 {
     s->empty = false;
@@ -292,11 +293,12 @@ static void attention(Sample *s)
     }
     if (!forward && sample_chance(s, 50))
         at.out = s->dt;
+    const int64_t other = s->v_size ? s->v_size : s->size || sample_chance(s, 60) ? size : sample_extent(s);
     at.layout.n = 4;
     for (int i = 0; i < 4; i++) {
         at.layout.v[i] = packed && i > 0 && i < 3 ? at.layout.v[0] : sample_int(s, 0, 2);
         const int *p = attention_place[at.layout.v[i]];
-        int64_t dim[4] = {[3] = size};
+        int64_t dim[4] = {[3] = i < 2 || packed ? size : other};
         dim[p[0]] = b;
         dim[p[1]] = i == 3 ? h : packed ? h + 2 * g : i ? g : h;
         dim[p[2]] = i == 1 || i == 2 ? cols : rows;

@@ -148,89 +148,32 @@ static void add_operator(Batch *b, Op op, int trial)
     sample_free(&s);
 }
 
-static void add_attention(Batch *b, Op op, DType dt, int trial, int size)
+static void add_attention(Batch *b, Op op, DType dt, int trial, int size, int v_size)
 {
     Sample s;
-    sample_make_attention(&s, op, dt, trial, size);
+    sample_make_attention(&s, op, dt, trial, size, v_size);
     add_sample(b, &s, trial);
     sample_free(&s);
 }
 
-/* Attention whose products may be those of warpgroups. */
-typedef struct {
-    DType dt;
-    int64_t size, rows, cols, heads, groups, causal, diagonal, window;
-    double drop;
-    int layout;
-} Plain;
-
-static Type plain_type(const Plain *x, DType dt, int64_t heads, int64_t rows)
+/* Adds the first n samples of attention and of its gradient with products of warpgroups; returns the number
+ * of their functions, two of each gradient. */
+static int add_wgmmas(Batch *b, int n)
 {
-    const int *place = attention_place[x->layout];
-    int64_t dim[4] = {[3] = x->size};
-    dim[place[0]] = 2;
-    dim[place[1]] = heads;
-    dim[place[2]] = rows;
-    return type_make(dt, 4, dim);
-}
-
-/* Adds such attention, or its gradient, with warpgroup products. */
-static void add_wgmma(Batch *b, Op op, const Plain *x, int number)
-{
-    Sample s = {.seed = (uint64_t)number, .dt = x->dt, .op = op};
-    AttentionAttrs at = {.scale = 0.25,
-                         .fill = -INFINITY,
-                         .p = x->drop,
-                         .key = 7,
-                         .causal = x->causal,
-                         .diagonal = x->diagonal,
-                         .window = x->window,
-                         .guard = GUARD_NAN,
-                         .layout = {.n = 4}};
-    Type q = plain_type(x, x->dt, x->heads, x->rows), k = plain_type(x, x->dt, x->groups, x->cols);
-    Type line = type_make(DT_F32, 3, (int64_t[]){2, x->heads, x->rows});
-    for (int i = 0; i < 4; i++)
-        at.layout.v[i] = x->layout;
-    graph_init(&s.g, &s.arena, &s.diag);
-    if (op != OP_attention)
-        sample_reals(&s, q, -1, 1);
-    sample_reals(&s, q, -1, 1);
-    sample_reals(&s, k, -1, 1);
-    sample_reals(&s, k, -1, 1);
-    if (op != OP_attention) {
-        sample_reals(&s, q, -1, 1);
-        sample_reals(&s, line, 1, 2);
-        sample_reals(&s, line, 0.01, 0.05);
+    static const Op of[] = {OP_attention, OP_attention_grad};
+    int functions = 0;
+    for (int i = 0; i < 2 * n; i++) {
+        Sample s;
+        if (!warpgroup_sample(&s, of[i % 2], i / 2))
+            continue;
+        add_sample(b, &s, i / 2);
+        sample_free(&s);
+        Kernel *made = &b->c[b->n - 1].k;
+        ck_assert(kernel_cuda_has_wgmma(made));
+        made->wgmma = true;
+        functions += 1 + i % 2;
     }
-    s.nin += op == OP_attention ? 3 : 2; /* neither mask nor bias nor sinks */
-    if (x->drop > 0)
-        sample_ints(&s, type_make(DT_I64, 1, (int64_t[]){2}), 1, 1000);
-    else
-        s.nin++;
-    sample_build(&s, &at);
-    add_sample(b, &s, number);
-    sample_free(&s);
-    Kernel *made = &b->c[b->n - 1].k;
-    ck_assert(kernel_cuda_has_wgmma(made));
-    made->wgmma = true;
-}
-
-/* Cases with partial tiles in rows and columns, with one and two warpgroups, and with both panel widths. */
-static const Plain plain[] = {
-    {DT_BF16, 64, 150, 150, 2, 1, 1, 0, 0, 0, 0}, {DT_BF16, 128, 100, 100, 1, 1, 1, 0, 0, 0, 1},
-    {DT_F16, 64, 70, 130, 1, 1, 0, 0, 0, 0.3, 2}, {DT_BF16, 64, 131, 131, 1, 1, 1, 0, 40, 0.1, 1},
-    {DT_F16, 120, 40, 72, 2, 1, 1, 32, 0, 0, 0},  {DT_BF16, 48, 200, 66, 1, 1, 0, 0, 0, 0, 1},
-    {DT_F16, 128, 66, 66, 1, 1, 1, 0, 0, 0.2, 0},
-};
-enum { PLAIN = sizeof plain / sizeof *plain };
-
-static void add_wgmmas(Batch *b, int n)
-{
-    for (int i = 0; i < n; i++) {
-        add_wgmma(b, OP_attention, &plain[i], i);
-        if (plain[i].size <= 64 || plain[i].drop == 0)
-            add_wgmma(b, OP_attention_grad, &plain[i], i);
-    }
+    return functions;
 }
 
 /* Adds the first n of cuda_samples.h's samples of an operator; OP_NONE: of any operator. */
@@ -319,8 +262,7 @@ END_TEST
 START_TEST(warpgroups_compile_with_nvrtc)
 {
     static Batch b;
-    add_wgmmas(&b, PLAIN);
-    int convolutions = add_wgmma_convolutions(&b, 0, 1);
+    int most = add_wgmmas(&b, WARPGROUP_SAMPLES) + 2 * add_wgmma_convolutions(&b, 0, 1);
     batch_print(&b);
     char *log = nvrtc_report(b.source, "sm_90a", NVRTC_VERBOSE);
     batch_free(&b);
@@ -332,7 +274,7 @@ START_TEST(warpgroups_compile_with_nvrtc)
     for (const char *at = log;
          (at = strstr(at, "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")); at++)
         clean++;
-    ck_assert_int_ge(functions, 3 * PLAIN - 2 + 2 * convolutions);
+    ck_assert_int_ge(functions, most);
     ck_assert_msg(clean == functions, "%.2000s", log);
     ck_assert_msg(!strstr(log, "serialized"), "%.2000s", log);
     free(log);
@@ -472,17 +414,20 @@ static void run_cases(Batch *b)
     batch_free(b);
 }
 
-/* Attention and its gradients in heads of all sizes, with random limits, masks, biases, sinks and dropout. */
+/* Attention and its gradients in heads of all sizes, also of values smaller or larger than keys, with random
+ * limits, masks, biases, sinks and dropout. */
 START_TEST(attention_matches_reference)
 {
-    static const Op of[] = {OP_attention, OP_attention_grad, OP_attention_packed_grad,
-                            OP_attention_bias_grad};
-    static const int size[] = {24, 32, 64, 90, 96, 128, 160, 192, 256};
+    static const Op of[] = {OP_attention, OP_attention_grad, OP_attention_bias_grad,
+                            OP_attention_packed_grad};
+    static const int size[][2] = {{24, 24},   {32, 32},   {64, 64},   {90, 90}, {96, 96},   {128, 128},
+                                  {160, 160}, {192, 192}, {256, 256}, {8, 1},   {64, 3},    {24, 80},
+                                  {192, 128}, {16, 64},   {32, 160},  {33, 256}, {256, 40}, {8, 256}};
     static const DType dt[] = {DT_BF16, DT_F32, DT_F16};
     static Batch b;
     for (int i = 0; i < (int)(sizeof size / sizeof *size); i++)
-        for (int j = 0; j < 4; j++)
-            add_attention(&b, of[j], dt[i % 4 ? 0 : 1 + i / 4 % 2], i, size[i]);
+        for (int j = 0; j < (size[i][0] == size[i][1] ? 4 : 3); j++)
+            add_attention(&b, of[j], dt[(i + j) % 3], i, size[i][0], size[i][1]);
     run_cases(&b);
 }
 END_TEST
@@ -490,7 +435,7 @@ END_TEST
 START_TEST(warpgroups_match_reference)
 {
     static Batch b;
-    add_wgmmas(&b, PLAIN);
+    add_wgmmas(&b, WARPGROUP_SAMPLES);
     int step = getenv("CKC_LONG") ? 1 : 2;
     ck_assert_int_ge(add_wgmma_convolutions(&b, 0, step), 14 / step);
     run_cases(&b);
@@ -666,7 +611,7 @@ START_TEST(attention_misses_its_barriers)
     for (int i = 0; i < (all ? 6 : 1); i++)
         for (int j = 0; j < 3; j++)
             add_attention(&b, j ? OP_attention_grad : OP_attention, j == 2 ? DT_F32 : DT_BF16, 30 + i,
-                          size[i]);
+                          size[i], size[i]);
     ck_assert_int_ge(barriers_are_missed(&b, 1), all ? 90 : 15);
 }
 END_TEST
@@ -675,7 +620,7 @@ END_TEST
 START_TEST(warpgroups_miss_theirs)
 {
     static Batch b;
-    add_wgmmas(&b, getenv("CKC_LONG") ? PLAIN : 1);
+    add_wgmmas(&b, getenv("CKC_LONG") ? WARPGROUP_SAMPLES : 1);
     add_wgmma_convolutions(&b, conv_samples() - 1, 1);
     ck_assert_int_ge(barriers_are_missed(&b, 1), 30);
 }

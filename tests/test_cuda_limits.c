@@ -131,7 +131,7 @@ START_TEST(bias_gradients_do_not_spill)
     int func;
     char *source = NULL;
     size_t size = 0;
-    sample_make_attention(&s, OP_attention_bias_grad, DT_F32, 0, 160);
+    sample_make_attention(&s, OP_attention_bias_grad, DT_F32, 0, 160, 160);
     k_init(&k, &a, &s.g, graph_def(&s.g, s.out[0]));
     ck_assert(op_table[s.op]->lower(&k, &s.g, graph_def(&s.g, s.out[0])));
     FILE *f = open_memstream(&source, &size);

@@ -167,14 +167,14 @@ FN void AT(exponentials)(REAL *s, int64_t nc, int64_t wr, REAL *top, REAL *sum, 
     for (int64_t r = 0; r < wr; r++)
         sum[r] = sum[r] * shrink[r] + part[r];
     for (int64_t r = 0; r < wr; r++)
-        for (int64_t d = 0; d < A_WIDE; d++)
-            acc[r * A_WIDE + d] *= shrink[r];
+        for (int64_t d = 0; d < A_WIDE(A_V_SIZE); d++)
+            acc[r * A_WIDE(A_V_SIZE) + d] *= shrink[r];
 }
 
 #if A_PHASE == A_PHASE_FORWARD
 typedef struct {
-    A_FACTOR(q, A_PADDED(A_TERMS(A_SIZE)) * A_R); /* transposed */
-    A_TILE(acc, A_R * A_WIDE);
+    A_FACTOR(q, A_DEPTH(A_SIZE) * A_R); /* transposed */
+    A_TILE(acc, A_R * A_WIDE(A_V_SIZE));
     A_TILE(top, A_R);
     A_TILE(sum, A_R);
 } AT(Sums);
@@ -182,16 +182,16 @@ typedef struct {
 FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
 {
     A_TILE(s, A_C * A_R);
-    A_FACTOR(room_k, A_C * A_WIDE);
-    A_FACTOR(room_v, A_C * A_WIDE);
+    A_FACTOR(room_k, A_C * A_WIDE(A_SIZE));
+    A_FACTOR(room_v, A_C * A_WIDE(A_V_SIZE));
     A_FACTOR(room_s, A_PAIRS ? A_C * A_R / 2 : 1);
     const int64_t g = at.h / (A_HEADS / A_GROUPS);
     const A_T *k0 = (const A_T *)op[1] + A_K_FIRST + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW;
     const A_T *v0 = (const A_T *)op[2] + A_V_FIRST + at.b * A_V_BATCH + g * A_V_HEAD + at.c0 * A_V_ROW;
     int64_t nk, nv;
-    const A_F *k = AT(block)(room_k, k0, A_K_ROW, at.nc, A_C, &nk);
-    const A_F *v = AT(stacked)(room_v, v0, A_V_ROW, at.nc, A_C, &nv);
-    AT(product)(s, A_R, k, nk, 1, w->q, A_R, A_STEPS(at.nc), at.wr, A_DEPTH, 0);
+    const A_F *k = AT(block)(room_k, k0, A_K_ROW, at.nc, A_C, A_SIZE, &nk);
+    const A_F *v = AT(stacked)(room_v, v0, A_V_ROW, at.nc, A_C, A_V_SIZE, &nv);
+    AT(product)(s, A_R, k, nk, 1, w->q, A_R, A_STEPS(at.nc), at.wr, A_DEPTH(A_SIZE), 0);
     AT(scores)(s, 0, op[3], op[4], at);
     AT(exponentials)(s, at.nc, at.wr, w->top, w->sum, w->acc);
 #if A_DROPOUT
@@ -201,8 +201,8 @@ FN void AT(forward_block)(AT(Sums) *w, void *const *op, AT(Place) at)
         s[i] *= keep[i];
 #endif
     AT(product)
-    (w->acc, A_WIDE, AT(by_columns)(room_s, s, at.nc, at.wr), A_S_ROW, A_S_TERM, v, nv, at.wr, A_WIDE,
-     A_PADDED(A_TERMS(at.nc)), 1);
+    (w->acc, A_WIDE(A_V_SIZE), AT(by_columns)(room_s, s, at.nc, at.wr), A_S_ROW, A_S_TERM, v, nv, at.wr,
+     A_WIDE(A_V_SIZE), A_DEPTH(at.nc), 1);
 }
 
 /* Works on the blocks of columns that the rows see (seen 1), or on those that they do not see. */
@@ -219,12 +219,12 @@ FN void AT(forward_rows)(void *const *op, AT(Place) at)
 {
     AT(Sums) w;
     const A_T *q0 = (const A_T *)op[0] + A_Q_FIRST + at.b * A_Q_BATCH + at.h * A_Q_HEAD + at.r0 * A_Q_ROW;
-    AT(transposed)(w.q, q0, A_Q_ROW, at.nr, A_SCALE);
+    AT(transposed)(w.q, q0, A_Q_ROW, at.nr, A_SIZE, A_SCALE);
     for (int64_t r = 0; r < A_R; r++) {
         w.top[r] = A_SINK ? R(CAT(LD_, A_SINK_TYPE)((const A_MEMORY(A_SINK_TYPE) *)op[5], at.h)) : -INF_;
         w.sum[r] = A_SINK;
     }
-    for (int64_t i = 0; i < A_R * A_WIDE; i++)
+    for (int64_t i = 0; i < A_R * A_WIDE(A_V_SIZE); i++)
         w.acc[i] = 0;
     AT(forward_blocks)(&w, op, at, 1);
     if (A_LIMITED && AT(filled)(w.top, at.nr))
@@ -236,8 +236,8 @@ FN void AT(forward_rows)(void *const *op, AT(Place) at)
                                                    : A_GUARD != A_GUARD_NONE && !(w.sum[r] > 0);
         ((REAL *)op[8])[line + r] = w.top[r];
         ((REAL *)op[9])[line + r] = zero ? R(0) : 1 / w.sum[r];
-        for (int64_t d = 0; d < A_SIZE; d++)
-            CAT(ST_, A_TYPE)(o, r * A_O_ROW + d, zero ? R(0) : w.acc[r * A_WIDE + d] / w.sum[r]);
+        for (int64_t d = 0; d < A_V_SIZE; d++)
+            CAT(ST_, A_TYPE)(o, r * A_O_ROW + d, zero ? R(0) : w.acc[r * A_WIDE(A_V_SIZE) + d] / w.sum[r]);
     }
 }
 
@@ -260,11 +260,11 @@ static void AT(run)(void *const *op, int64_t key)
 
 /* Operands, results and statistics of the rows of a block. */
 typedef struct {
-    A_FACTOR(q, A_PADDED(A_TERMS(A_SIZE)) * A_R); /* transposed */
-    A_FACTOR(g, A_PADDED(A_TERMS(A_SIZE)) * A_R); /* do, transposed */
-    A_FACTOR(room_q, A_TERMS(A_R) * A_WIDE);
-    A_FACTOR(room_g, A_TERMS(A_R) * A_WIDE);
-    A_TILE(dq, A_R * A_WIDE);
+    A_FACTOR(q, A_DEPTH(A_SIZE) * A_R); /* transposed */
+    A_FACTOR(g, A_DEPTH(A_V_SIZE) * A_R); /* do, transposed */
+    A_FACTOR(room_q, A_TERMS(A_R) * A_WIDE(A_SIZE));
+    A_FACTOR(room_g, A_TERMS(A_R) * A_WIDE(A_V_SIZE));
+    A_TILE(dq, A_R * A_WIDE(A_SIZE));
     A_TILE(top, A_R);
     A_TILE(inv, A_R);
     A_TILE(delta, A_R);
@@ -278,16 +278,16 @@ FN void AT(open_rows)(AT(Rows) *w, void *const *op, AT(Place) at)
     const int64_t line = (at.b * A_HEADS + at.h) * A_ROWS + at.r0;
     const A_T *q = (const A_T *)op[1] + A_Q_FIRST + at.b * A_Q_BATCH + at.h * A_Q_HEAD + at.r0 * A_Q_ROW;
     const A_T *g = (const A_T *)op[0] + o_at, *o = (const A_T *)op[4] + o_at;
-    AT(transposed)(w->q, q, A_Q_ROW, at.nr, A_SCALE);
-    AT(transposed)(w->g, g, A_O_ROW, at.nr, R(1));
-    w->q_rows = AT(stacked)(w->room_q, q, A_Q_ROW, at.nr, A_R, &w->nq);
-    w->g_rows = AT(stacked)(w->room_g, g, A_O_ROW, at.nr, A_R, &w->ng);
-    for (int64_t i = 0; i < A_R * A_WIDE; i++)
+    AT(transposed)(w->q, q, A_Q_ROW, at.nr, A_SIZE, A_SCALE);
+    AT(transposed)(w->g, g, A_O_ROW, at.nr, A_V_SIZE, R(1));
+    w->q_rows = AT(stacked)(w->room_q, q, A_Q_ROW, at.nr, A_R, A_SIZE, &w->nq);
+    w->g_rows = AT(stacked)(w->room_g, g, A_O_ROW, at.nr, A_R, A_V_SIZE, &w->ng);
+    for (int64_t i = 0; i < A_R * A_WIDE(A_SIZE); i++)
         w->dq[i] = 0;
     for (int64_t r = 0; r < A_R; r++) {
         REAL lane[16] = {0};
-        for (int64_t d = 0; d < A_SIZE && r < at.nr; d += 16)
-            for (int64_t l = 0; l < A_MIN(16, A_SIZE - d); l++)
+        for (int64_t d = 0; d < A_V_SIZE && r < at.nr; d += 16)
+            for (int64_t l = 0; l < A_MIN(16, A_V_SIZE - d); l++)
                 lane[l] += A_LD(g, r * A_O_ROW + d + l) * A_LD(o, r * A_O_ROW + d + l);
         TREE(ADD, lane, 16);
         w->delta[r] = lane[0];
@@ -321,19 +321,19 @@ FN void AT(block_slopes)(REAL *s, REAL *t, REAL *slope, const A_F *k, int64_t nk
                          int64_t nv, const AT(Rows) *w, void *const *op, AT(Place) at)
 {
     const int64_t m = A_STEPS(at.nc);
-    AT(product)(s, A_R, k, nk, 1, w->q, A_R, m, at.wr, A_DEPTH, 0);
-    AT(product)(t, A_R, v, nv, 1, w->g, A_R, m, at.wr, A_DEPTH, 0);
+    AT(product)(s, A_R, k, nk, 1, w->q, A_R, m, at.wr, A_DEPTH(A_SIZE), 0);
+    AT(product)(t, A_R, v, nv, 1, w->g, A_R, m, at.wr, A_DEPTH(A_V_SIZE), 0);
     AT(slopes)(s, t, slope, w, op, at);
 }
 
 #define A_KEYS(form, room, n)                                                                                \
     AT(form)                                                                                                 \
     (room, (const A_T *)op[2] + A_K_FIRST + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW, A_K_ROW,      \
-     at.nc, A_C, n)
+     at.nc, A_C, A_SIZE, n)
 #define A_VALUES(room, n)                                                                                    \
     AT(block)                                                                                                \
     (room, (const A_T *)op[3] + A_V_FIRST + at.b * A_V_BATCH + g * A_V_HEAD + at.c0 * A_V_ROW, A_V_ROW,      \
-     at.nc, A_C, n)
+     at.nc, A_C, A_V_SIZE, n)
 
 /* Does the block add nothing to the gradients? */
 FN int AT(skipped)(const AT(Rows) *w, AT(Place) at)
@@ -351,9 +351,9 @@ FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
     A_TILE(s, A_C * A_R);
     A_TILE(t, A_C * A_R);
     A_TILE(slope, A_CAPPED ? A_C * A_R : 1);
-    A_TILE(room, A_C * A_WIDE);
-    A_FACTOR(room_k, A_C * A_WIDE);
-    A_FACTOR(room_v, A_C * A_WIDE);
+    A_TILE(room, A_C * A_MAX(A_WIDE(A_SIZE), A_WIDE(A_V_SIZE)));
+    A_FACTOR(room_k, A_C * A_WIDE(A_SIZE));
+    A_FACTOR(room_v, A_C * A_WIDE(A_V_SIZE));
     A_FACTOR(room_s, A_PAIRS ? A_C * A_R / 2 : 1);
     const int64_t g = at.h / (A_HEADS / A_GROUPS), m = A_STEPS(at.nc);
     int64_t nk, nv;
@@ -369,18 +369,20 @@ FN void AT(backward_block)(AT(Rows) *w, void *const *op, AT(Place) at)
     if (A_PAIRS)
         k = A_KEYS(stacked, room_k, &nk);
     AT(product)
-    (w->dq, A_WIDE, AT(by_columns)(room_s, t, at.nc, at.wr), A_S_ROW, A_S_TERM, k, nk, at.wr, A_WIDE,
-     A_PADDED(A_TERMS(at.nc)), 1);
+    (w->dq, A_WIDE(A_SIZE), AT(by_columns)(room_s, t, at.nc, at.wr), A_S_ROW, A_S_TERM, k, nk, at.wr,
+     A_WIDE(A_SIZE), A_DEPTH(at.nc), 1);
     REAL *dv = A_DV + at.b * A_V_BATCH + g * A_V_HEAD + at.c0 * A_V_ROW;
     REAL *dk = A_DK + at.b * A_K_BATCH + g * A_K_HEAD + at.c0 * A_K_ROW;
-    AT(accumulate)(dv, A_V_ROW, AT(by_rows)(room_s, s, m, at.wr), w->g_rows, w->ng, at.nc, at.wr, room);
-    AT(accumulate)(dk, A_K_ROW, AT(by_rows)(room_s, t, m, at.wr), w->q_rows, w->nq, at.nc, at.wr, room);
+    AT(accumulate)(dv, A_V_ROW, AT(by_rows)(room_s, s, m, at.wr), w->g_rows, w->ng, at.nc, at.wr,
+                   A_V_SIZE, room);
+    AT(accumulate)(dk, A_K_ROW, AT(by_rows)(room_s, t, m, at.wr), w->q_rows, w->nq, at.nc, at.wr, A_SIZE,
+                   room);
 }
 
-FN void AT(clear)(REAL *x, int64_t stride)
+FN void AT(clear)(REAL *x, int64_t stride, int64_t size)
 {
     for (int64_t c = 0; c < A_COLS; c++)
-        for (int64_t d = 0; d < A_SIZE; d++)
+        for (int64_t d = 0; d < size; d++)
             x[c * stride + d] = 0;
 }
 
@@ -389,8 +391,8 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
 {
     AT(Rows) w;
     AT(Place) at = {.b = b, .key = key};
-    AT(clear)(A_DK + b * A_K_BATCH + g * A_K_HEAD, A_K_ROW);
-    AT(clear)(A_DV + b * A_V_BATCH + g * A_V_HEAD, A_V_ROW);
+    AT(clear)(A_DK + b * A_K_BATCH + g * A_K_HEAD, A_K_ROW, A_SIZE);
+    AT(clear)(A_DV + b * A_V_BATCH + g * A_V_HEAD, A_V_ROW, A_V_SIZE);
     for (at.h = g * (A_HEADS / A_GROUPS); at.h < (g + 1) * (A_HEADS / A_GROUPS); at.h++)
         for (at.r0 = 0; at.r0 < A_ROWS; at.r0 += A_R) {
             AT(set_rows)(&at);
@@ -403,7 +405,7 @@ FN void AT(backward_head)(void *const *op, int64_t b, int64_t g, int64_t key)
             REAL *dq = A_DQ + at.b * A_Q_BATCH + at.h * A_Q_HEAD + at.r0 * A_Q_ROW;
             for (int64_t r = 0; r < at.nr; r++)
                 for (int64_t d = 0; d < A_SIZE; d++)
-                    dq[r * A_Q_ROW + d] = w.dq[r * A_WIDE + d];
+                    dq[r * A_Q_ROW + d] = w.dq[r * A_WIDE(A_SIZE) + d];
         }
 }
 
@@ -424,8 +426,8 @@ FN void AT(bias_block)(const AT(Rows) *w, void *const *op, AT(Place) at)
 {
     A_TILE(s, A_C * A_R);
     A_TILE(t, A_C * A_R);
-    A_FACTOR(room_k, A_C * A_WIDE);
-    A_FACTOR(room_v, A_C * A_WIDE);
+    A_FACTOR(room_k, A_C * A_WIDE(A_SIZE));
+    A_FACTOR(room_v, A_C * A_WIDE(A_V_SIZE));
     const int64_t g = at.h / (A_HEADS / A_GROUPS);
     int64_t nk, nv;
     const A_F *k = A_KEYS(block, room_k, &nk), *v = A_VALUES(room_v, &nv);

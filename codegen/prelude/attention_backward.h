@@ -59,17 +59,17 @@ FN float AT(base)(float top, float inv)
 /* The product do o of a row, of which each of four lanes sums a part. */
 FN float AT(delta)(const A_T *o, const A_T *g)
 {
-    const int wide = A_WHOLE ? 16 / A_BYTES : 1;
+    const int wide = A_WHOLE(A_V_SIZE) ? 16 / A_BYTES : 1;
     float sum = 0;
-    for (int c = A_LANE % 4 * wide; c < A_SIZE; c += 4 * wide) {
+    for (int c = A_LANE % 4 * wide; c < A_V_SIZE; c += 4 * wide) {
         ALIGNED_16 A_T x[16 / A_BYTES], y[16 / A_BYTES];
-#if A_WHOLE
-        copy_16(x, o + c);
-        copy_16(y, g + c);
-#else
-        x[0] = o[c];
-        y[0] = g[c];
-#endif
+        if (wide > 1) {
+            copy_16(x, o + c);
+            copy_16(y, g + c);
+        } else {
+            x[0] = o[c];
+            y[0] = g[c];
+        }
         UNROLL
         for (int i = 0; i < wide; i++)
             sum = fmaf(A_LD(x, i), A_LD(y, i), sum);
@@ -101,11 +101,11 @@ typedef struct {
 FN AT(Stage) AT(stage)(unsigned char *shared, int j)
 {
     AT(Stage) s;
-    const int bytes = (2 * A_TILE * A_BYTES + 3 * A_OTHER * 4 + A_ALIGN - 1) / A_ALIGN * A_ALIGN;
-    shared += 2 * A_OWN * A_PITCH * A_BYTES + j % 2 * bytes;
+    const int bytes = (A_TILES * A_BYTES + 3 * A_OTHER * 4 + A_ALIGN - 1) / A_ALIGN * A_ALIGN;
+    shared += (A_OWN_TILE(A_SIZE) + A_OWN_TILE(A_V_SIZE)) * A_BYTES + j % 2 * bytes;
     s.q = (A_T *)shared;
-    s.g = s.q + A_TILE;
-    s.base = (float *)(s.g + A_TILE);
+    s.g = s.q + A_TILE(A_SIZE);
+    s.base = (float *)(s.g + A_TILE(A_V_SIZE));
     s.delta = s.base + A_OTHER;
     s.inv = s.delta + A_OTHER;
     return s;
@@ -114,8 +114,8 @@ FN AT(Stage) AT(stage)(unsigned char *shared, int j)
 FN void AT(issue)(AT(Stage) s, void *const *op, AT(Place) at)
 {
     const int64_t line = AT(line)(at);
-    AT(load)(s.q, AT(q)(op, at), A_Q_ROW, at.other, A_ROWS, A_OTHER);
-    AT(load)(s.g, A_OP_DO + AT(o)(at), A_O_ROW, at.other, A_ROWS, A_OTHER);
+    AT(load)(s.q, AT(q)(op, at), A_Q_ROW, at.other, A_ROWS, A_OTHER, A_SIZE);
+    AT(load)(s.g, A_OP_DO + AT(o)(at), A_O_ROW, at.other, A_ROWS, A_OTHER, A_V_SIZE);
     for (int i = (int)threadIdx.x; i < A_OTHER; i += A_THREADS) {
         const int inside = at.other + i < A_ROWS;
         const int64_t from = line + (inside ? at.other + i : 0);
@@ -128,15 +128,15 @@ FN void AT(issue)(AT(Stage) s, void *const *op, AT(Place) at)
 }
 
 typedef struct {
-    float dk[A_M][A_OUT / 8][4], dv[A_M][A_OUT / 8][4];
+    float dk[A_M * A_OUT(A_SIZE) / 2], dv[A_M * A_OUT(A_V_SIZE) / 2];
 } AT(Sums);
 
-FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int column, void *const *op,
+FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int part, void *const *op,
                  AT(Place) at)
 {
     float s[A_M][A_N][4], t[A_M][A_N][4], base[2 * A_N], delta[2 * A_N], inv[2 * A_N];
-    AT(meet)(s, k, x.q);
-    AT(meet)(t, v, x.g);
+    AT(meet)(s, k, x.q, A_SIZE);
+    AT(meet)(t, v, x.g, A_V_SIZE);
     AT(finish)(&s[0][0][0], A_N * 4);
     AT(finish)(&t[0][0][0], A_N * 4);
     UNROLL
@@ -147,10 +147,10 @@ FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int colum
             copy_8(inv + 2 * n, x.inv + AT(theirs)(n, 0));
     }
     AT(slopes)(s, t, base, delta, inv, op, at);
-    AT(gather)(w->dv, s, x.g + column);
-    AT(gather)(w->dk, t, x.q + column);
-    AT(finish)(&w->dv[0][0][0], A_OUT / 2);
-    AT(finish)(&w->dk[0][0][0], A_OUT / 2);
+    AT(gather)(w->dv, s, x.g + part * A_OUT(A_V_SIZE), A_V_SIZE);
+    AT(gather)(w->dk, t, x.q + part * A_OUT(A_SIZE), A_SIZE);
+    AT(finish)(w->dv, A_OUT(A_V_SIZE) / 2);
+    AT(finish)(w->dk, A_OUT(A_SIZE) / 2);
 }
 
 /* Goes to tile j of the queries, counted over the tiles begin to end of each head that shares the keys. */
@@ -160,14 +160,14 @@ FN void AT(go_to)(AT(Place) *at, int head, int begin, int end, int j)
     at->other = (begin + j % (end - begin)) * A_OTHER;
 }
 
-FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char *shared, int column,
+FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char *shared, int part,
                       int begin, int end)
 {
-    A_T *k = (A_T *)shared, *v = k + A_OWN * A_PITCH;
+    A_T *k = (A_T *)shared, *v = k + A_OWN_TILE(A_SIZE);
     const int share = (int)(A_HEADS / A_GROUPS), head = at.h, n = (end - begin) * share;
     if (n > 0) {
-        AT(load)(k, AT(k)(op, at), A_K_ROW, at.own, A_COLS, A_OWN);
-        AT(load)(v, AT(v)(op, at), A_V_ROW, at.own, A_COLS, A_OWN);
+        AT(load)(k, AT(k)(op, at), A_K_ROW, at.own, A_COLS, A_OWN, A_SIZE);
+        AT(load)(v, AT(v)(op, at), A_V_ROW, at.own, A_COLS, A_OWN, A_V_SIZE);
         AT(go_to)(&at, head, begin, end, 0);
         AT(issue)(AT(stage)(shared, 0), op, at);
     }
@@ -181,7 +181,7 @@ FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char 
             AT(go_to)(&next, head, begin, end, j + 1);
             AT(issue)(AT(stage)(shared, j + 1), op, next);
         }
-        AT(tile)(w, AT(stage)(shared, j), k, v, column, op, at);
+        AT(tile)(w, AT(stage)(shared, j), k, v, part, op, at);
         at = next;
     }
 }
@@ -199,13 +199,14 @@ FN void AT(run)(void *const *op, unsigned char *shared)
         begin = 0;
         end = (A_ROWS + A_OTHER - 1) / A_OTHER;
     }
-    AT(clear)(&w.dk[0][0][0], A_M * A_OUT / 2);
-    AT(clear)(&w.dv[0][0][0], A_M * A_OUT / 2);
-    AT(all_tiles)(&w, op, at, shared, part * A_OUT, begin, end);
+    AT(clear)(w.dk, A_M * A_OUT(A_SIZE) / 2);
+    AT(clear)(w.dv, A_M * A_OUT(A_V_SIZE) / 2);
+    AT(all_tiles)(&w, op, at, shared, part, begin, end);
     const int64_t g = at.h / share;
-    AT(put_rows)(A_OP_DK + at.b * A_K_BATCH + g * A_K_HEAD, A_K_ROW, part * A_OUT, A_SCALE, w.dk, at, A_COLS);
-    AT(put_rows)(A_OP_DV + at.b * A_V_BATCH + g * A_V_HEAD, A_V_ROW, part * A_OUT,
-                 A_DROPOUT ? A_KEEP_FACTOR : 1, w.dv, at, A_COLS);
+    AT(put_rows)(A_OP_DK + at.b * A_K_BATCH + g * A_K_HEAD, A_K_ROW, part, A_SCALE, w.dk, at, A_COLS,
+                 A_SIZE);
+    AT(put_rows)(A_OP_DV + at.b * A_V_BATCH + g * A_V_HEAD, A_V_ROW, part, A_DROPOUT ? A_KEEP_FACTOR : 1,
+                 w.dv, at, A_COLS, A_V_SIZE);
 }
 #endif
 
@@ -223,24 +224,24 @@ FN void AT(leave)(const AT(Stats) * w, void *const *op, AT(Place) at)
     }
 }
 
-FN void AT(tile)(float dq[A_M][A_OUT / 8][4], const AT(Stats) *w, const A_T *q, const A_T *g, const A_T *k,
-                 int column, void *const *op, AT(Place) at)
+FN void AT(tile)(float *dq, const AT(Stats) *w, const A_T *q, const A_T *g, const A_T *k, int part,
+                 void *const *op, AT(Place) at)
 {
     float s[A_M][A_N][4], t[A_M][A_N][4];
-    AT(meet)(s, q, k);
-    AT(meet)(t, g, k + A_TILE);
+    AT(meet)(s, q, k, A_SIZE);
+    AT(meet)(t, g, k + A_TILE(A_SIZE), A_V_SIZE);
     AT(finish)(&s[0][0][0], A_N * 4);
     AT(finish)(&t[0][0][0], A_N * 4);
     AT(slopes)(s, t, w->base, w->delta, w->inv, op, at);
-    AT(gather)(dq, t, k + column);
-    AT(finish)(&dq[0][0][0], A_OUT / 2);
+    AT(gather)(dq, t, k + part * A_OUT(A_SIZE), A_SIZE);
+    AT(finish)(dq, A_OUT(A_SIZE) / 2);
 }
 
 /* Begins to copy a tile of k and, behind it, of v. */
 FN void AT(issue)(A_T *k, void *const *op, AT(Place) at, int tile)
 {
-    AT(load)(k, AT(k)(op, at), A_K_ROW, tile * A_OTHER, A_COLS, A_OTHER);
-    AT(load)(k + A_TILE, AT(v)(op, at), A_V_ROW, tile * A_OTHER, A_COLS, A_OTHER);
+    AT(load)(k, AT(k)(op, at), A_K_ROW, tile * A_OTHER, A_COLS, A_OTHER, A_SIZE);
+    AT(load)(k + A_TILE(A_SIZE), AT(v)(op, at), A_V_ROW, tile * A_OTHER, A_COLS, A_OTHER, A_V_SIZE);
     copy_commit();
 }
 
@@ -248,11 +249,11 @@ FN void AT(run)(void *const *op, unsigned char *shared)
 {
     const int blocks = (A_ROWS + A_OWN - 1) / A_OWN;
     const int part = (int)blockIdx.x % A_SPLIT, block = (int)blockIdx.x / A_SPLIT;
-    A_T *q = (A_T *)shared, *g = q + A_OWN * A_PITCH, *k = g + A_OWN * A_PITCH;
+    A_T *q = (A_T *)shared, *g = q + A_OWN_TILE(A_SIZE), *k = g + A_OWN_TILE(A_V_SIZE);
     AT(Place) at = {(int)(block / blocks / A_HEADS), (int)(block / blocks % A_HEADS),
                     (blocks - 1 - block % blocks) * A_OWN, 0};
     AT(Stats) w;
-    float dq[A_M][A_OUT / 8][4];
+    float dq[A_M * A_OUT(A_SIZE) / 2];
     const int last = at.own + A_OWN < A_ROWS ? at.own + A_OWN : A_ROWS;
     int begin, end;
     AT(range)(at.own, &begin, &end);
@@ -261,14 +262,14 @@ FN void AT(run)(void *const *op, unsigned char *shared)
         end = (A_COLS + A_OTHER - 1) / A_OTHER;
     }
     if (begin < end) {
-        AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
-        AT(load)(g, A_OP_DO + AT(o)(at), A_O_ROW, at.own, A_ROWS, A_OWN);
+        AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN, A_SIZE);
+        AT(load)(g, A_OP_DO + AT(o)(at), A_O_ROW, at.own, A_ROWS, A_OWN, A_V_SIZE);
         AT(issue)(k, op, at, begin);
     }
     AT(stats)(&w, op, at);
     if (part == 0)
         AT(leave)(&w, op, at);
-    AT(clear)(&dq[0][0][0], A_M * A_OUT / 2);
+    AT(clear)(dq, A_M * A_OUT(A_SIZE) / 2);
     ROLLED
     for (int j = begin; j < end; j++) {
         at.other = j * A_OTHER;
@@ -276,11 +277,11 @@ FN void AT(run)(void *const *op, unsigned char *shared)
         AT(publish)();
         __syncthreads();
         if (j + 1 < end)
-            AT(issue)(k + (j + 1 - begin) % 2 * 2 * A_TILE, op, at, j + 1);
-        AT(tile)(dq, &w, q, g, k + (j - begin) % 2 * 2 * A_TILE, part * A_OUT, op, at);
+            AT(issue)(k + (j + 1 - begin) % 2 * A_TILES, op, at, j + 1);
+        AT(tile)(dq, &w, q, g, k + (j - begin) % 2 * A_TILES, part, op, at);
     }
-    AT(put_rows)(A_OP_DQ + at.b * A_Q_BATCH + at.h * A_Q_HEAD, A_Q_ROW, part * A_OUT, A_SCALE, dq, at,
-                 A_ROWS);
+    AT(put_rows)(A_OP_DQ + at.b * A_Q_BATCH + at.h * A_Q_HEAD, A_Q_ROW, part, A_SCALE, dq, at, A_ROWS,
+                 A_SIZE);
 }
 #endif
 
@@ -288,20 +289,21 @@ FN void AT(run)(void *const *op, unsigned char *shared)
 /* Adds to db what one batch and head contribute. */
 FN void AT(add)(float db[A_M][A_N][4], void *const *op, unsigned char *shared, AT(Place) at)
 {
-    A_T *q = (A_T *)shared, *g = q + A_OWN * A_PITCH, *k = g + A_OWN * A_PITCH, *v = k + A_TILE;
+    A_T *q = (A_T *)shared, *g = q + A_OWN_TILE(A_SIZE), *k = g + A_OWN_TILE(A_V_SIZE);
+    A_T *v = k + A_TILE(A_SIZE);
     float s[A_M][A_N][4], t[A_M][A_N][4];
     AT(Stats) w;
     __syncthreads();
-    AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
-    AT(load)(g, A_OP_DO + AT(o)(at), A_O_ROW, at.own, A_ROWS, A_OWN);
-    AT(load)(k, AT(k)(op, at), A_K_ROW, at.other, A_COLS, A_OTHER);
-    AT(load)(v, AT(v)(op, at), A_V_ROW, at.other, A_COLS, A_OTHER);
+    AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN, A_SIZE);
+    AT(load)(g, A_OP_DO + AT(o)(at), A_O_ROW, at.own, A_ROWS, A_OWN, A_V_SIZE);
+    AT(load)(k, AT(k)(op, at), A_K_ROW, at.other, A_COLS, A_OTHER, A_SIZE);
+    AT(load)(v, AT(v)(op, at), A_V_ROW, at.other, A_COLS, A_OTHER, A_V_SIZE);
     copy_commit();
     AT(stats)(&w, op, at);
     copy_wait(0);
     __syncthreads();
-    AT(meet)(s, q, k);
-    AT(meet)(t, g, v);
+    AT(meet)(s, q, k, A_SIZE);
+    AT(meet)(t, g, v, A_V_SIZE);
     AT(slopes)(s, t, w.base, w.delta, w.inv, op, at);
     UNROLL
     for (int j = 0; j < A_M * A_N * 4; j++)

@@ -1,12 +1,12 @@
 /* attention_forward.h -- computes o and, for each row, the largest score and the inverse of the sum of
  * exponentials, with a running maximum; pasted behind attention_tile.h. */
 typedef struct {
-    float out[A_M][A_OUT / 8][4], top[A_M][2], sum[A_M][2]; /* sum: over this lane's columns only */
+    float out[A_M][A_OUT(A_V_SIZE) / 8][4], top[A_M][2], sum[A_M][2]; /* sum: over this lane's columns only */
 } AT(Rows);
 
 FN void AT(open)(AT(Rows) *w, void *const *op, AT(Place) at)
 {
-    AT(clear)(&w->out[0][0][0], A_M * A_OUT / 2);
+    AT(clear)(&w->out[0][0][0], A_M * A_OUT(A_V_SIZE) / 2);
     UNROLL
     for (int j = 0; j < 2 * A_M; j++) {
         w->top[j / 2][j % 2] = -INF_;
@@ -45,7 +45,7 @@ FN void AT(weigh)(AT(Rows) *w, float s[A_M][A_N][4])
         w->sum[m][j % 2] = fmaf(w->sum[m][j % 2], shrink, sum);
         w->top[m][j % 2] = top;
         UNROLL
-        for (int d = 0; d < A_OUT / 4; d++)
+        for (int d = 0; d < A_OUT(A_V_SIZE) / 4; d++)
             w->out[m][d / 2][i + d % 2] *= shrink;
     }
 }
@@ -68,7 +68,7 @@ FN void AT(walk)(AT(Rows) *w, void *const *op, AT(Place) at, const A_T *q, A_T *
     const A_T *k0 = AT(k)(op, at), *v0 = AT(v)(op, at);
     if (begin >= end)
         return;
-    AT(load)(k, k0, A_K_ROW, begin * A_OTHER, A_COLS, A_OTHER);
+    AT(load)(k, k0, A_K_ROW, begin * A_OTHER, A_COLS, A_OTHER, A_SIZE);
     copy_commit();
     ROLLED
     for (int j = begin; j < end; j++) {
@@ -78,23 +78,23 @@ FN void AT(walk)(AT(Rows) *w, void *const *op, AT(Place) at, const A_T *q, A_T *
         copy_wait(0);
         AT(publish)();
         __syncthreads();
-        AT(load)(v, v0, A_V_ROW, at.other, A_COLS, A_OTHER);
+        AT(load)(v, v0, A_V_ROW, at.other, A_COLS, A_OTHER, A_V_SIZE);
         copy_commit();
-        AT(meet)(s, q, k);
+        AT(meet)(s, q, k, A_SIZE);
         AT(finish)(&s[0][0][0], A_N * 4);
         copy_wait(0);
         AT(publish)();
         __syncthreads();
         if (j + 1 < end) {
-            AT(load)(k, k0, A_K_ROW, at.other + A_OTHER, A_COLS, A_OTHER);
+            AT(load)(k, k0, A_K_ROW, at.other + A_OTHER, A_COLS, A_OTHER, A_SIZE);
             copy_commit();
         }
         AT(score)(s, s, hidden, op, at);
         AT(weigh)(w, s);
         if (A_DROPOUT)
             AT(drop)(s, op, at);
-        AT(gather)(w->out, s, v);
-        AT(finish)(&w->out[0][0][0], A_OUT / 2);
+        AT(gather)(&w->out[0][0][0], s, v, A_V_SIZE);
+        AT(finish)(&w->out[0][0][0], A_OUT(A_V_SIZE) / 2);
     }
 }
 
@@ -128,11 +128,12 @@ FN void AT(close)(AT(Rows) *w, void *const *op, AT(Place) at)
             ((float *)op[9])[AT(line)(at) + r] = zero ? 0 : inv;
         }
         UNROLL
-        for (int d = 0; d < A_OUT / 8; d++) {
+        for (int d = 0; d < A_OUT(A_V_SIZE) / 8; d++) {
             const float *x = w->out[m][d] + i;
             if (r < A_ROWS)
                 A_PUT(A_TYPE)
-                (o, r * A_O_ROW, AT(theirs)(d, 0), zero ? 0 : x[0] * factor, zero ? 0 : x[1] * factor);
+                (o, r * A_O_ROW, AT(theirs)(d, 0), A_V_SIZE, zero ? 0 : x[0] * factor,
+                 zero ? 0 : x[1] * factor);
         }
     }
 }
@@ -140,7 +141,7 @@ FN void AT(close)(AT(Rows) *w, void *const *op, AT(Place) at)
 FN void AT(run)(void *const *op, unsigned char *shared)
 {
     const int blocks = (A_ROWS + A_OWN - 1) / A_OWN, block = (int)blockIdx.x;
-    A_T *q = (A_T *)shared, *k = q + A_OWN * A_PITCH, *v = k + A_TILE;
+    A_T *q = (A_T *)shared, *k = q + A_OWN_TILE(A_SIZE), *v = k + A_TILE(A_SIZE);
     AT(Place) at = {(int)(block / blocks / A_HEADS), (int)(block / blocks % A_HEADS),
                     (blocks - 1 - block % blocks) * A_OWN, 0}; /* blocks with the most tiles run first */
     AT(Rows) w;
@@ -148,7 +149,7 @@ FN void AT(run)(void *const *op, unsigned char *shared)
     AT(open)(&w, op, at);
     AT(range)(at.own, &begin, &end);
     if (A_LOW || begin < end) /* else no tile is looked at, and nobody waits for q */
-        AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN);
+        AT(load)(q, AT(q)(op, at), A_Q_ROW, at.own, A_ROWS, A_OWN, A_SIZE);
     ROLLED
     for (int part = 0; part < 3; part++) {
         AT(walk)(&w, op, at, q, k, v, part == 0 ? begin : part == 1 ? 0 : end,

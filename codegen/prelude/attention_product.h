@@ -21,7 +21,7 @@
 #endif
 #endif
 #define A_LANES (A_BYTES / (int)sizeof(REAL))
-#define A_WIDE ((A_SIZE + A_LANES - 1) / A_LANES * A_LANES) /* elements of a row padded with zeros */
+#define A_WIDE(n) (((n) + A_LANES - 1) / A_LANES * A_LANES) /* n elements of a row padded with zeros */
 #define A_R (A_ROWS <= 32 ? 32 : 64)                        /* rows of a block */
 #define A_C (A_COLS <= 32 ? 32 : 64)                        /* columns of a block */
 #define A_MEMORY_f32 float
@@ -34,6 +34,7 @@
 #define A_TILE(name, n) REAL name[n] __attribute__((aligned(64)))
 #define A_FACTOR(name, n) A_F name[n] __attribute__((aligned(64)))
 #define A_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define A_MAX(a, b) ((a) > (b) ? (a) : (b))
 
 #define A_PAIRED_bf16 1
 #define A_PAIRED_float 1
@@ -75,7 +76,7 @@
 #define A_PADDED(n) (n)
 #endif
 #define A_STEPS(n) (((n) + A_STEP - 1) / A_STEP * A_STEP)
-#define A_DEPTH A_PADDED(A_TERMS(A_SIZE)) /* terms of a row of q or k, padded with zeros */
+#define A_DEPTH(n) A_PADDED(A_TERMS(n)) /* terms of n elements of a row, padded with zeros */
 
 typedef REAL AT(Vec) __attribute__((vector_size(A_BYTES), aligned(sizeof(REAL)), may_alias));
 
@@ -217,55 +218,57 @@ FN void AT(transpose)(__m512i x[16])
     }
 }
 
-/* t[A_DEPTH][A_R] = n rows of x, transposed and padded with zeros. */
-FN void AT(transposed)(A_F *t, const A_T *x, int64_t stride, int64_t n, REAL factor)
+/* t[A_DEPTH(size)][A_R] = n rows of x, which have `size` elements, transposed and padded with zeros. */
+FN void AT(transposed)(A_F *t, const A_T *x, int64_t stride, int64_t n, int64_t size, REAL factor)
 {
     (void)factor; /* scores are multiplied by it later */
-    for (int64_t d = 0; d < A_SIZE; d += 32)
+    for (int64_t d = 0; d < size; d += 32)
         for (int64_t r = 0; r < A_R; r += 16) {
-            const __mmask32 mask = A_SIZE - d >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << (A_SIZE - d)) - 1;
+            const __mmask32 mask = size - d >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << (size - d)) - 1;
             __m512i w[16];
             for (int i = 0; i < 16; i++)
                 w[i] = _mm512_maskz_loadu_epi16(r + i < n ? mask : 0, x + (r + i) * stride + d);
             AT(transpose)(w);
-            for (int i = 0; i < 16 && d / 2 + i < A_DEPTH; i++)
+            for (int i = 0; i < 16 && d / 2 + i < A_DEPTH(size); i++)
                 _mm512_storeu_si512(t + (d / 2 + i) * A_R + r, w[i]);
         }
 }
 
 /* n rows of x as a block of `whole` rows of pairs: in place, or copied to `room` and padded with zeros.
  * *next: distance of rows. */
-FN const A_F *AT(block)(A_F *room, const A_T *x, int64_t stride, int64_t n, int64_t whole, int64_t *next)
+FN const A_F *AT(block)(A_F *room, const A_T *x, int64_t stride, int64_t n, int64_t whole, int64_t size,
+                      int64_t *next)
 {
     *next = stride / 2;
-    if (n == whole && A_SIZE == 2 * A_DEPTH && stride % 2 == 0 && (uintptr_t)x % sizeof(A_F) == 0)
+    if (n == whole && size == 2 * A_DEPTH(size) && stride % 2 == 0 && (uintptr_t)x % sizeof(A_F) == 0)
         return (const A_F *)x;
-    *next = A_DEPTH;
+    *next = A_DEPTH(size);
     for (int64_t r = 0; r < n; r++) {
-        A_F *to = room + r * A_DEPTH;
-        for (int64_t d = 0; d + 1 < A_SIZE; d += 2)
+        A_F *to = room + r * A_DEPTH(size);
+        for (int64_t d = 0; d + 1 < size; d += 2)
             to[d / 2] = A_PAIR(x[r * stride + d], x[r * stride + d + 1]);
-        if (A_SIZE % 2)
-            to[A_SIZE / 2] = A_PAIR(x[r * stride + A_SIZE - 1], 0);
-        for (int64_t i = A_TERMS(A_SIZE); i < A_DEPTH; i++)
+        if (size % 2)
+            to[size / 2] = A_PAIR(x[r * stride + size - 1], 0);
+        for (int64_t i = A_TERMS(size); i < A_DEPTH(size); i++)
             to[i] = 0;
     }
-    for (int64_t i = n * A_DEPTH; i < whole * A_DEPTH; i++)
+    for (int64_t i = n * A_DEPTH(size); i < whole * A_DEPTH(size); i++)
         room[i] = 0;
     return room;
 }
 
 /* The same in pairs of rows.  The last row is repeated behind the others, where it is multiplied by zeros. */
-FN const A_F *AT(stacked)(A_F *room, const A_T *x, int64_t stride, int64_t n, int64_t whole, int64_t *next)
+FN const A_F *AT(stacked)(A_F *room, const A_T *x, int64_t stride, int64_t n, int64_t whole, int64_t size,
+                      int64_t *next)
 {
-    *next = A_WIDE;
+    *next = A_WIDE(size);
     for (int64_t r = 0; r < whole; r += 2) {
         const A_T *low = x + A_MIN(r, n - 1) * stride, *high = x + A_MIN(r + 1, n - 1) * stride;
 #pragma omp simd
-        for (int64_t d = 0; d < A_SIZE; d++)
-            room[r / 2 * A_WIDE + d] = A_PAIR(low[d], high[d]);
-        for (int64_t d = A_SIZE; d < A_WIDE; d++)
-            room[r / 2 * A_WIDE + d] = 0;
+        for (int64_t d = 0; d < size; d++)
+            room[r / 2 * A_WIDE(size) + d] = A_PAIR(low[d], high[d]);
+        for (int64_t d = size; d < A_WIDE(size); d++)
+            room[r / 2 * A_WIDE(size) + d] = 0;
     }
     return room;
 }
@@ -320,66 +323,67 @@ FN const A_F *AT(by_rows)(A_F *room, const REAL *s, int64_t columns, int64_t row
     return room;
 }
 #else
-/* t[A_SIZE][A_R] = factor * (n rows of x, transposed and padded with zeros). */
-FN void AT(transposed)(REAL *t, const A_T *x, int64_t stride, int64_t n, REAL factor)
+/* t[size][A_R] = factor * (n rows of x, which have `size` elements, transposed and padded with zeros). */
+FN void AT(transposed)(REAL *t, const A_T *x, int64_t stride, int64_t n, int64_t size, REAL factor)
 {
     if (n < A_R)
-        for (int64_t i = 0; i < A_SIZE * A_R; i++)
+        for (int64_t i = 0; i < size * A_R; i++)
             t[i] = 0;
-    for (int64_t d = 0; d < A_SIZE; d++) {
+    for (int64_t d = 0; d < size; d++) {
 #pragma omp simd
         for (int64_t r = 0; r < n; r++)
             t[d * A_R + r] = factor * A_LD(x, r * stride + d);
     }
 }
 
-/* n rows of x as a block of `whole` rows of A_WIDE: in place, or copied to `room` and padded with zeros.
- * *next: distance of rows. */
-FN const REAL *AT(block)(REAL *room, const A_T *x, int64_t stride, int64_t n, int64_t whole,
+/* n rows of x as a block of `whole` rows of A_WIDE(size): in place, or copied to `room` and padded with
+ * zeros.  *next: distance of rows. */
+FN const REAL *AT(block)(REAL *room, const A_T *x, int64_t stride, int64_t n, int64_t whole, int64_t size,
                          int64_t *next)
 {
     *next = stride;
-    if (n == whole && A_SIZE == A_WIDE && sizeof(A_T) == sizeof(REAL))
+    if (n == whole && size == A_WIDE(size) && sizeof(A_T) == sizeof(REAL))
         return (const REAL *)x;
-    *next = A_WIDE;
+    *next = A_WIDE(size);
     for (int64_t r = 0; r < n; r++) {
-        for (int64_t d = 0; d < A_SIZE; d++)
-            room[r * A_WIDE + d] = A_LD(x, r * stride + d);
-        for (int64_t d = A_SIZE; d < A_WIDE; d++)
-            room[r * A_WIDE + d] = 0;
+        for (int64_t d = 0; d < size; d++)
+            room[r * A_WIDE(size) + d] = A_LD(x, r * stride + d);
+        for (int64_t d = size; d < A_WIDE(size); d++)
+            room[r * A_WIDE(size) + d] = 0;
     }
-    for (int64_t i = n * A_WIDE; i < whole * A_WIDE; i++)
+    for (int64_t i = n * A_WIDE(size); i < whole * A_WIDE(size); i++)
         room[i] = 0;
     return room;
 }
 
-FN const REAL *AT(stacked)(REAL *room, const A_T *x, int64_t stride, int64_t n, int64_t whole,
+FN const REAL *AT(stacked)(REAL *room, const A_T *x, int64_t stride, int64_t n, int64_t whole, int64_t size,
                            int64_t *next)
 {
-    return AT(block)(room, x, stride, n, whole, next);
+    return AT(block)(room, x, stride, n, whole, size, next);
 }
 
 FN const REAL *AT(by_columns)(REAL *room, const REAL *s, int64_t columns, int64_t rows) { return s; }
 FN const REAL *AT(by_rows)(REAL *room, const REAL *s, int64_t columns, int64_t rows) { return s; }
 #endif
 
-/* Adds the first n rows of a block of products to x, which has no room for the whole block. */
-FN void AT(add_rows)(REAL *x, int64_t stride, const REAL *block, int64_t n)
+/* Adds the first n rows, of `size` elements, of a block of products to x, which has no room for the whole
+ * block. */
+FN void AT(add_rows)(REAL *x, int64_t stride, const REAL *block, int64_t n, int64_t size)
 {
     for (int64_t r = 0; r < n; r++)
-        for (int64_t d = 0; d < A_SIZE; d++)
-            x[r * stride + d] += block[r * A_WIDE + d];
+        for (int64_t d = 0; d < size; d++)
+            x[r * stride + d] += block[r * A_WIDE(size) + d];
 }
 
-/* Adds a [A_C][A_R] times b [A_R][A_WIDE], summed over so many rows, to the n rows of x. */
+/* Adds a [A_C][A_R] times b [A_R][A_WIDE(size)], summed over so many rows, to the n rows of x. */
 FN void AT(accumulate)(REAL *x, int64_t stride, const A_F *a, const A_F *b, int64_t nb, int64_t n,
-                       int64_t rows, REAL *room)
+                       int64_t rows, int64_t size, REAL *room)
 {
-    if (n == A_C && A_SIZE == A_WIDE) {
-        AT(product)(x, stride, a, A_TERMS(A_R), 1, b, nb, A_C, A_WIDE, A_TERMS(rows), 1);
+    if (n == A_C && size == A_WIDE(size)) {
+        AT(product)(x, stride, a, A_TERMS(A_R), 1, b, nb, A_C, A_WIDE(size), A_TERMS(rows), 1);
         return;
     }
     AT(product)
-    (room, A_WIDE, a, A_TERMS(A_R), 1, b, nb, A_STEPS(n), A_WIDE, A_TERMS(rows), 0);
-    AT(add_rows)(x, stride, room, n);
+    (room, A_WIDE(size), a, A_TERMS(A_R), 1, b, nb, A_STEPS(n), A_WIDE(size), A_TERMS(rows), 0);
+    AT(add_rows)(x, stride, room, n, size);
 }

@@ -15,10 +15,11 @@
  *
  * A_PART is the phase: A_FORWARD, or gradients of q (A_QUERIES), of k and v (A_KEYS), of the bias (A_BIASES).
  *
- * A_BYTES: size in memory of an element of q, k, v, o and do; gradients may have their type, too.  A_D:
- * columns, A_SIZE rounded up to a multiple of 32 (64 for more than 128), padded with zeros.  A_WHOLE, A_EVEN:
- * rows consist of whole 16 bytes, of pairs of elements, and are aligned to them.  A_PLAIN: exp(scale q k -
- * top) is one fmaf and ex2, as scores are nothing but scaled products; top is in units of the products until
+ * A_BYTES: size in memory of an element of q, k, v, o and do; gradients may have their type, too.  A row has
+ * `size` elements: A_SIZE those of q and k, A_V_SIZE those of v and o, and of their gradients.  A_D(size):
+ * its columns in a tile, padded with zeros to a multiple of A_STEP, 32 or 64.  A_WHOLE, A_EVEN: rows consist
+ * of whole 16 bytes, of pairs of elements, and are aligned to them.  A_PLAIN: exp(scale q k - top) is one
+ * fmaf and ex2, as scores are nothing but scaled products; top is in units of the products until
  * the end.  Deterministic: each result is written by one thread, in a fixed order of sums. */
 #define A_LIMITED (A_RIGHT < A_COLS - 1 || A_LEFT < A_ROWS - 1)
 /* Masked scores become A_FILL, and only -inf is sure to leave no weight.  A fill above -1e30 counts in every
@@ -30,11 +31,16 @@
 #define A_THREADS (A_WARPS * 32)
 #define A_M (A_OWN / A_WARPS / 16)
 #define A_N (A_OTHER / 8)
-#define A_PITCH (A_WGMMA ? A_D : A_D + 16 / A_BYTES)
+#define A_D(size) (((size) + A_STEP - 1) / A_STEP * A_STEP)
+#define A_WHOLE(size) (!A_UNALIGNED && (size) * A_BYTES % 16 == 0)
+#define A_EVEN(size) (!A_UNALIGNED && (size) % 2 == 0)
+#define A_PITCH(size) (A_WGMMA ? A_D(size) : A_D(size) + 16 / A_BYTES)
 #define A_ALIGN (A_WGMMA ? 1024 : 16) /* alignment of tiles, bytes */
-#define A_TILE (A_OTHER * A_PITCH)
-#define A_OUT (A_D / A_SPLIT) /* columns of the result that a block makes */
-#define A_CHUNKS (A_D * A_BYTES % 128 == 0 ? 8 : 4) /* threads that copy a row together, 16 bytes each */
+#define A_OWN_TILE(size) (A_OWN * A_PITCH(size))
+#define A_TILE(size) (A_OTHER * A_PITCH(size))
+#define A_TILES (A_TILE(A_SIZE) + A_TILE(A_V_SIZE))
+#define A_OUT(size) (A_D(size) / A_SPLIT) /* columns of the result that a block makes */
+#define A_CHUNKS(size) (A_D(size) * A_BYTES % 128 == 0 ? 8 : 4) /* threads that copy a row, 16 bytes each */
 #define A_MEMORY_f32 float
 #define A_MEMORY_bf16 uint16_t
 #define A_MEMORY_f16 uint16_t
@@ -90,34 +96,35 @@ FN int AT(mine)(int m, int i) { return (A_WARP * A_M + m) * 16 + A_LANE / 4 + 8 
 FN int AT(theirs)(int n, int i) { return 8 * n + A_LANE % 4 * 2 + (i & 1); }
 
 /* Position in a tile of n rows of the elements of row r from c on, a multiple of 8. */
-FN int AT(cell)(int n, int r, int c)
+FN int AT(cell)(int n, int r, int c, int size)
 {
-    return A_WGMMA ? c / 64 * 64 * n + r * 64 + ((c ^ r * 8) & 56) : r * A_PITCH + c;
+    return A_WGMMA ? c / 64 * 64 * n + r * 64 + ((c ^ r * 8) & 56) : r * A_PITCH(size) + c;
 }
 
 /* Copies n rows of x from `first` on to shared memory; those from `rows` on are zeros. */
-FN void AT(load)(A_T *to, const A_T *x, int64_t stride, int first, int rows, int n)
+FN void AT(load)(A_T *to, const A_T *x, int64_t stride, int first, int rows, int n, int size)
 {
-#if A_WHOLE
-    const int step = A_THREADS / A_CHUNKS, wide = 16 / A_BYTES;
-    const int r0 = (int)threadIdx.x / A_CHUNKS, c0 = (int)threadIdx.x % A_CHUNKS * wide;
-    A_EACH_COPY
-    for (int j = 0; j < (n + step - 1) / step; j++) {
-        const int r = r0 + j * step;
-        UNROLL
-        for (int i = 0; i < A_D; i += A_CHUNKS * wide) {
-            const int c = c0 + i, inside = first + r < rows && (A_SIZE == A_D || c < A_SIZE);
-            if (n % step == 0 || r < n)
-                copy_async_16(to + AT(cell)(n, r, c), inside ? x + (int64_t)(first + r) * stride + c : x,
-                              inside ? 16 : 0);
+    const int d = A_D(size);
+    if (A_WHOLE(size)) {
+        const int step = A_THREADS / A_CHUNKS(size), wide = 16 / A_BYTES;
+        const int r0 = (int)threadIdx.x / A_CHUNKS(size), c0 = (int)threadIdx.x % A_CHUNKS(size) * wide;
+        A_EACH_COPY
+        for (int j = 0; j < (n + step - 1) / step; j++) {
+            const int r = r0 + j * step;
+            UNROLL
+            for (int i = 0; i < d; i += A_CHUNKS(size) * wide) {
+                const int c = c0 + i, inside = first + r < rows && (size == d || c < size);
+                if (n % step == 0 || r < n)
+                    copy_async_16(to + AT(cell)(n, r, c, size),
+                                  inside ? x + (int64_t)(first + r) * stride + c : x, inside ? 16 : 0);
+            }
         }
+        return;
     }
-#else
-    for (int i = (int)threadIdx.x; i < n * A_D; i += A_THREADS) {
-        const int r = i / A_D, c = i % A_D, inside = first + r < rows && c < A_SIZE;
-        to[r * A_PITCH + c] = inside ? x[(int64_t)(first + r) * stride + c] : (A_T)0;
+    for (int i = (int)threadIdx.x; i < n * d; i += A_THREADS) {
+        const int r = i / d, c = i % d, inside = first + r < rows && c < size;
+        to[r * A_PITCH(size) + c] = inside ? x[(int64_t)(first + r) * stride + c] : (A_T)0;
     }
-#endif
 }
 
 /* Makes the copies visible to products (of warpgroups as well) behind the next barrier. */
@@ -130,6 +137,9 @@ FN void AT(publish)(void)
 
 /* ---- products ----------------------------------------------------------------------------------- */
 
+/* Results x[m][d][i] are an array of A_M * A_OUT(size) / 2; A_AT is the place of x[m][d][0]. */
+#define A_AT(size, m, d) (((m) * (A_OUT(size) / 8) + (d)) * 4)
+
 FN void AT(clear)(float *x, int n)
 {
     UNROLL
@@ -141,35 +151,38 @@ FN void AT(clear)(float *x, int n)
 #define A_BY(how, n) CAT(CAT(how, A_TYPE), CAT(_n, n))
 /* In units of descriptors: distance of column k, a multiple of 16, in a tile of so many rows; distance of a
  * warpgroup's own rows. */
-#define A_STEP(k, rows) (uint64_t)(((k) / 64 * (rows) * 128 + (k) % 64 * 2) / 16)
+#define A_COLUMN(k, rows) (uint64_t)(((k) / 64 * (rows) * 128 + (k) % 64 * 2) / 16)
 #define A_OWN_STEP (uint64_t)(__shfl_sync(A_ALL, A_WARP / 4, 0) * 64 * 128 / 16)
 
-/* s = own rows times rows of the other side. */
-FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
+/* s = own rows times rows of the other side, of `size` elements. */
+FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other, int size)
 {
     const uint64_t a = wgmma_matrix(own, A_OWN) + A_OWN_STEP, b = wgmma_matrix(other, A_OTHER);
     wgmma_hold(&s[0][0][0], A_N * 4);
     wgmma_fence();
     UNROLL
-    for (int k = 0; k < A_D; k += 16)
-        A_BY(wgmma_, A_OTHER)(&s[0][0][0], a + A_STEP(k, A_OWN), b + A_STEP(k, A_OTHER), k > 0);
+    for (int k = 0; k < A_D(size); k += 16)
+        A_BY(wgmma_, A_OTHER)(&s[0][0][0], a + A_COLUMN(k, A_OWN), b + A_COLUMN(k, A_OTHER), k > 0);
     wgmma_commit();
 }
 
-/* x += s times the other side. */
-FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *other)
+/* x += s times rows of the other side, of `size` elements: 33 to 64 or 97 to 128. */
+FN void AT(gather)(float *x, float s[A_M][A_N][4], const A_T *other, int size)
 {
     const uint64_t b = wgmma_matrix(other, A_OTHER), step = 16 * 128 / 16;
     uint32_t a[A_N / 2][4];
     UNROLL
     for (int i = 0; i < A_N * 2; i++)
         a[i / 4][i % 4] = CAT(pack_, A_TYPE)(s[0][i / 2][i % 2 * 2], s[0][i / 2][i % 2 * 2 + 1]);
-    wgmma_hold(&x[0][0][0], A_OUT / 2);
+    wgmma_hold(x, A_OUT(size) / 2);
     wgmma_hold_left(&a[0][0], A_N * 2);
     wgmma_fence();
     UNROLL
     for (int n = 0; n < A_N / 2; n++)
-        A_BY(wgmma_left_, A_D)(&x[0][0][0], a[n], b + (uint64_t)n * step);
+        if (A_D(size) == 64)
+            A_BY(wgmma_left_, 64)(x, a[n], b + (uint64_t)n * step);
+        else
+            A_BY(wgmma_left_, 128)(x, a[n], b + (uint64_t)n * step);
     wgmma_commit();
 }
 
@@ -180,22 +193,22 @@ FN void AT(finish)(float *x, int n)
     wgmma_hold(x, n);
 }
 #elif A_BYTES == 2
-/* s = own rows times rows of the other side. */
-FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
+/* s = own rows times rows of the other side, of `size` elements. */
+FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other, int size)
 {
     const int l = A_LANE;
-    const uint32_t a0 = shared_at(own + (A_WARP * A_M * 16 + (l & 15)) * A_PITCH + (l >> 4) * 8);
-    const uint32_t b0 = shared_at(other + ((l & 7) + (l >> 4) * 8) * A_PITCH + (l >> 3 & 1) * 8);
+    const uint32_t a0 = shared_at(own + (A_WARP * A_M * 16 + (l & 15)) * A_PITCH(size) + (l >> 4) * 8);
+    const uint32_t b0 = shared_at(other + ((l & 7) + (l >> 4) * 8) * A_PITCH(size) + (l >> 3 & 1) * 8);
     AT(clear)(&s[0][0][0], A_M * A_N * 4);
     UNROLL
-    for (int k = 0; k < A_D; k += 16) {
+    for (int k = 0; k < A_D(size); k += 16) {
         uint32_t a[A_M][4], b[4];
         UNROLL
         for (int m = 0; m < A_M; m++)
-            ldmatrix(a[m], a0 + (uint32_t)(m * 16 * A_PITCH + k) * 2);
+            ldmatrix(a[m], a0 + (uint32_t)(m * 16 * A_PITCH(size) + k) * 2);
         UNROLL
         for (int n = 0; n < A_N; n += 2) {
-            ldmatrix(b, b0 + (uint32_t)(n * 8 * A_PITCH + k) * 2);
+            ldmatrix(b, b0 + (uint32_t)(n * 8 * A_PITCH(size) + k) * 2);
             UNROLL
             for (int m = 0; m < A_M; m++) {
                 CAT(mma_, A_TYPE)(s[m][n], a[m], b[0], b[1]);
@@ -205,11 +218,11 @@ FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
     }
 }
 
-/* x += s times A_OUT columns of the other side. */
-FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *other)
+/* x += s times A_OUT(size) columns of the other side. */
+FN void AT(gather)(float *x, float s[A_M][A_N][4], const A_T *other, int size)
 {
     const int l = A_LANE;
-    const uint32_t b0 = shared_at(other + (l & 15) * A_PITCH + (l >> 4) * 8);
+    const uint32_t b0 = shared_at(other + (l & 15) * A_PITCH(size) + (l >> 4) * 8);
     UNROLL
     for (int n = 0; n < A_N; n += 2) {
         uint32_t a[A_M][4], b[4];
@@ -219,30 +232,30 @@ FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *
             for (int i = 0; i < 4; i++)
                 a[m][i] = CAT(pack_, A_TYPE)(s[m][n + i / 2][i % 2 * 2], s[m][n + i / 2][i % 2 * 2 + 1]);
         UNROLL
-        for (int d = 0; d < A_OUT / 8; d += 2) {
-            ldmatrix_trans(b, b0 + (uint32_t)(n * 8 * A_PITCH + d * 8) * 2);
+        for (int d = 0; d < A_OUT(size) / 8; d += 2) {
+            ldmatrix_trans(b, b0 + (uint32_t)(n * 8 * A_PITCH(size) + d * 8) * 2);
             UNROLL
             for (int m = 0; m < A_M; m++) {
-                CAT(mma_, A_TYPE)(x[m][d], a[m], b[0], b[1]);
-                CAT(mma_, A_TYPE)(x[m][d + 1], a[m], b[2], b[3]);
+                CAT(mma_, A_TYPE)(x + A_AT(size, m, d), a[m], b[0], b[1]);
+                CAT(mma_, A_TYPE)(x + A_AT(size, m, d + 1), a[m], b[2], b[3]);
             }
         }
     }
 }
 #else
-FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
+FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other, int size)
 {
-    const A_T *a0 = own + AT(mine)(0, 0) * A_PITCH, *b0 = other + AT(theirs)(0, 0) * A_PITCH;
+    const A_T *a0 = own + AT(mine)(0, 0) * A_PITCH(size), *b0 = other + AT(theirs)(0, 0) * A_PITCH(size);
     AT(clear)(&s[0][0][0], A_M * A_N * 4);
     ROLLED
-    for (int k = 0; k < A_D; k += 4) {
+    for (int k = 0; k < A_D(size); k += 4) {
         ALIGNED_16 float a[A_M][2][4], b[4];
         UNROLL
         for (int i = 0; i < 2 * A_M; i++)
-            copy_16(a[i / 2][i % 2], a0 + i * 8 * A_PITCH + k);
+            copy_16(a[i / 2][i % 2], a0 + i * 8 * A_PITCH(size) + k);
         UNROLL
         for (int n = 0; n < 2 * A_N; n++) {
-            copy_16(b, b0 + (n / 2 * 8 + n % 2) * A_PITCH + k);
+            copy_16(b, b0 + (n / 2 * 8 + n % 2) * A_PITCH(size) + k);
             UNROLL
             for (int i = 0; i < 8 * A_M; i++) {
                 float *c = &s[i / 8][n / 2][i / 4 % 2 * 2 + n % 2];
@@ -252,26 +265,28 @@ FN void AT(meet)(float s[A_M][A_N][4], const A_T *own, const A_T *other)
     }
 }
 
-/* x += s times A_OUT columns of the other side.  Lanes 4 g to 4 g + 3 each have a part of a row of s, and all
- * of them need the whole row. */
-FN void AT(gather)(float x[A_M][A_OUT / 8][4], float s[A_M][A_N][4], const A_T *other)
+/* x += s times A_OUT(size) columns of the other side.  Lanes 4 g to 4 g + 3 each have a part of a row of s,
+ * and all of them need the whole row. */
+FN void AT(gather)(float *x, float s[A_M][A_N][4], const A_T *other, int size)
 {
     const A_T *b0 = other + A_LANE % 4 * 2;
     UNROLL
     for (int n = 0; n < 2 * A_N; n++) {
         ROLLED
         for (int j = 0; j < 4; j++) {
-            const A_T *b = b0 + (n / 2 * 8 + 2 * j + n % 2) * A_PITCH;
+            const A_T *b = b0 + (n / 2 * 8 + 2 * j + n % 2) * A_PITCH(size);
             ALIGNED_16 float a[A_M][2], y[2];
             UNROLL
             for (int i = 0; i < 2 * A_M; i++)
                 a[i / 2][i % 2] = __shfl_sync(A_ALL, s[i / 2][n / 2][i % 2 * 2 + n % 2], (A_LANE & 28) + j);
             UNROLL
-            for (int d = 0; d < A_OUT / 8; d++) {
+            for (int d = 0; d < A_OUT(size) / 8; d++) {
                 copy_8(y, b + d * 8);
                 UNROLL
-                for (int i = 0; i < 4 * A_M; i++)
-                    x[i / 4][d][i % 4] = fmaf(a[i / 4][i % 4 / 2], y[i % 2], x[i / 4][d][i % 4]);
+                for (int i = 0; i < 4 * A_M; i++) {
+                    float *c = x + A_AT(size, i / 4, d) + i % 4;
+                    *c = fmaf(a[i / 4][i % 4 / 2], y[i % 2], *c);
+                }
             }
         }
     }
@@ -432,26 +447,26 @@ FN void AT(kept)(uint32_t kept[A_M], void *const *op, AT(Place) at)
 /* ---- results ------------------------------------------------------------------------------------ */
 
 /* Stores two neighbours of a row, of which the second one may be behind the row's end. */
-FN void AT(put_f32)(float *x, int64_t at, int c, float v0, float v1)
+FN void AT(put_f32)(float *x, int64_t at, int c, int size, float v0, float v1)
 {
     ALIGNED_16 const float v[2] = {v0, v1};
-    if (A_EVEN && c < A_SIZE)
+    if (A_EVEN(size) && c < size)
         copy_8(x + at + c, v);
-    if (!A_EVEN && c < A_SIZE)
+    if (!A_EVEN(size) && c < size)
         x[at + c] = v0;
-    if (!A_EVEN && c + 1 < A_SIZE)
+    if (!A_EVEN(size) && c + 1 < size)
         x[at + c + 1] = v1;
 }
 
 #if A_BYTES == 2
-FN void AT(put_half)(A_T *x, int64_t at, int c, float v0, float v1)
+FN void AT(put_half)(A_T *x, int64_t at, int c, int size, float v0, float v1)
 {
     const uint32_t v = CAT(pack_, A_TYPE)(v0, v1);
-    if (A_EVEN && c < A_SIZE)
+    if (A_EVEN(size) && c < size)
         copy_4(x + at + c, &v);
-    if (!A_EVEN && c < A_SIZE)
+    if (!A_EVEN(size) && c < size)
         x[at + c] = (uint16_t)v;
-    if (!A_EVEN && c + 1 < A_SIZE)
+    if (!A_EVEN(size) && c + 1 < size)
         x[at + c + 1] = (uint16_t)(v >> 16);
 }
 #endif
@@ -462,8 +477,9 @@ FN void AT(put_half)(A_T *x, int64_t at, int c, float v0, float v1)
 #define A_PUT(type) A_PUT_AT(CAT(A_PUT_, type))
 
 #if A_PART == A_QUERIES || A_PART == A_KEYS
-FN void AT(put_rows)(A_G *x, int64_t stride, int column, float factor, float v[A_M][A_OUT / 8][4],
-                     AT(Place) at, int rows)
+/* Stores part `part` of the own rows, of `size` elements; those from `rows` on do not exist. */
+FN void AT(put_rows)(A_G *x, int64_t stride, int part, float factor, const float *v, AT(Place) at, int rows,
+                     int size)
 {
     UNROLL
     for (int m = 0; m < A_M; m++)
@@ -471,10 +487,13 @@ FN void AT(put_rows)(A_G *x, int64_t stride, int column, float factor, float v[A
         for (int i = 0; i < 4; i += 2) {
             const int r = at.own + AT(mine)(m, i);
             UNROLL
-            for (int d = 0; d < A_OUT / 8; d++)
-                if (r < rows)
+            for (int d = 0; d < A_OUT(size) / 8; d++)
+                if (r < rows) {
+                    const float *y = v + A_AT(size, m, d) + i;
                     A_PUT(A_GRADIENT_TYPE)
-                    (x, r * stride, column + AT(theirs)(d, 0), v[m][d][i] * factor, v[m][d][i + 1] * factor);
+                    (x, r * stride, part * A_OUT(size) + AT(theirs)(d, 0), size, y[0] * factor,
+                     y[1] * factor);
+                }
         }
 }
 #endif

@@ -30,7 +30,7 @@ static const AttrDef attention_attrs[] = {
 /* ---- shapes ----------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t batch, heads, groups, rows, cols, size;
+    int64_t batch, heads, groups, rows, cols, size, v_size; /* size: of q and k; v_size: of v and o */
 } Shape;
 
 static int64_t layout_of(const AttentionAttrs *at, int operand)
@@ -106,7 +106,7 @@ static bool packed_shape(const Node *n, int first, Shape *s, Diag *d)
 static bool shape_of(const Graph *g, const Node *n, int first, int mask, Shape *s, Diag *d)
 {
     const AttentionAttrs *at = n->attr;
-    const Type *q = in_type(g, n, first), *k = in_type(g, n, first + 1);
+    const Type *q = in_type(g, n, first), *k = in_type(g, n, first + 1), *v = in_type(g, n, first + 2);
     if (at->hides < HIDES_ALL || at->hides > HIDES_SCORE)
         return fail(d, "%s: no such way to mask", node_def(n)->name);
     if (n->nin != node_def(n)->max_in || (at->layout.n != 0 && at->layout.n != 4))
@@ -114,15 +114,16 @@ static bool shape_of(const Graph *g, const Node *n, int first, int mask, Shape *
     for (int i = 0; i < at->layout.n; i++)
         if (at->layout.v[i] < 0 || at->layout.v[i] >= ATTENTION_LAYOUTS)
             return fail(d, "%s: no such layout", node_def(n)->name);
-    if (q->rank != 4 || k->rank != 4 || !dtype_is_float(q->dt) || q->dim[3] > ATTENTION_SIZE)
+    if (q->rank != 4 || k->rank != 4 || v->rank != 4 || !dtype_is_float(q->dt) ||
+        q->dim[3] > ATTENTION_SIZE || v->dim[3] > ATTENTION_SIZE)
         return fail(d, "%s: operands are not matrices of batches and heads", node_def(n)->name);
     *s = (Shape){extent(at, 0, q, 0), extent(at, 0, q, 1), extent(at, 1, k, 1),
-                 extent(at, 0, q, 2), extent(at, 1, k, 2), q->dim[3]};
+                 extent(at, 0, q, 2), extent(at, 1, k, 2), q->dim[3], v->dim[3]};
     Type kt = operand_type(at, 1, q->dt, (int64_t[]){s->batch, s->groups, s->cols, s->size});
-    Type vt = operand_type(at, 2, q->dt, (int64_t[]){s->batch, s->groups, s->cols, s->size});
+    Type vt = operand_type(at, 2, q->dt, (int64_t[]){s->batch, s->groups, s->cols, s->v_size});
     Type rng = type_make(DT_I64, 1, (int64_t[]){2});
     TRY(at->packed.n == 0 || packed_shape(n, first, s, d));
-    if (type_count(q) == 0 || type_count(k) == 0 || s->heads % s->groups)
+    if (type_count(q) == 0 || type_count(k) == 0 || type_count(v) == 0 || s->heads % s->groups)
         return fail(d, "%s: empty, or heads that share unevenly", node_def(n)->name);
     return operand_is(g, n, first + 1, &kt, d) && operand_is(g, n, first + 2, &vt, d) &&
            fits_scores(g, n, mask, DT_BOOL, s, d) && fits_scores(g, n, mask + 1, q->dt, s, d) &&
@@ -136,7 +137,7 @@ static Type row_type(const Shape *s, DType dt)
 
 static Type result_type(const AttentionAttrs *at, const Shape *s, DType dt)
 {
-    return operand_type(at, 3, dt, (int64_t[]){s->batch, s->heads, s->rows, s->size});
+    return operand_type(at, 3, dt, (int64_t[]){s->batch, s->heads, s->rows, s->v_size});
 }
 
 static bool attention_infer(const Graph *g, const Node *n, Type *out, Diag *d)
@@ -262,6 +263,7 @@ static bool parameters(Kernel *k, const Graph *g, const Node *n, int first, int 
     k->p[P_ROWS] = s->rows;
     k->p[P_COLS] = s->cols;
     k->p[P_SIZE] = s->size;
+    k->p[P_V_SIZE] = s->v_size;
     set_limits(k, at, s);
     set_operands(k, g, n, first, mask, s);
     k->p[P_SINK] = n->op == OP_attention && has_in(n, SINK);
@@ -285,8 +287,8 @@ static bool parameters(Kernel *k, const Graph *g, const Node *n, int first, int 
 /* clang-format off */
 #define ATTENTION_EXTENTS \
     enum { LARGEST = ATTENTION_SIZE }; \
-    const int64_t heads = p[P_HEADS], rows = p[P_ROWS], cols = p[P_COLS], size = p[P_SIZE]; \
-    const int64_t share = heads / p[P_GROUPS];
+    const int64_t heads = p[P_HEADS], rows = p[P_ROWS], cols = p[P_COLS]; \
+    const int64_t size = p[P_SIZE], v_size = p[P_V_SIZE], share = heads / p[P_GROUPS];
 /* clang-format on */
 
 /* ---- forward ------------------------------------------------------------------------------- */
@@ -307,7 +309,7 @@ KERNEL_NAMED(attention, ATTENTION_NAMES, ATTENTION_EXTENTS, {
         top = F(5, h);
         sum = 1;
     }
-    for (int64_t d = 0; d < size; d++)
+    for (int64_t d = 0; d < v_size; d++)
         acc[d] = 0;
     for (int64_t c = 0; c < cols; c++) {
         REAL s = 0;
@@ -327,7 +329,7 @@ KERNEL_NAMED(attention, ATTENTION_NAMES, ATTENTION_EXTENTS, {
             s = p[P_HIDES] == HIDES_ADDED ? s + q[Q_FILL] : q[Q_FILL];
         if (s > top) {
             const REAL shrink = EXP(top - s);
-            for (int64_t d = 0; d < size; d++)
+            for (int64_t d = 0; d < v_size; d++)
                 acc[d] *= shrink;
             sum *= shrink;
             top = s;
@@ -338,22 +340,24 @@ KERNEL_NAMED(attention, ATTENTION_NAMES, ATTENTION_EXTENTS, {
             e *= PHILOX_UNIFORM(I(6, 0), p[P_KEY], I(6, 1), i * cols + c) >= q[Q_DROP_BELOW]
                      ? q[Q_KEEP_FACTOR]
                      : R(0);
-        for (int64_t d = 0; d < size; d++)
+        for (int64_t d = 0; d < v_size; d++)
             acc[d] += e * F(2, v0 + c * p[P_V_ROW] + d);
     }
     const int zero = p[P_GUARD] == GUARD_UNSEEN ? sum == 0 : p[P_GUARD] != GUARD_NONE && !(sum > 0);
-    for (int64_t d = 0; d < size; d++)
+    for (int64_t d = 0; d < v_size; d++)
         SETF(7, o0 + d, zero ? R(0) : acc[d] / sum);
     SETF(8, i, top);
     SETF(9, i, zero ? R(0) : R(1) / sum);
 })
 
-static double products(const Kernel *k, const Shape *s, int n)
+/* The operations of n products with heads of q and k, and v_n with heads of v and o. */
+static double products(const Kernel *k, const Shape *s, int n, int v_n)
 {
     double seen = k->p[P_RIGHT] < s->cols ? 0.5 : 1, window = (double)(k->p[P_RIGHT] + k->p[P_LEFT] + 1);
     if (window < seen * (double)s->cols)
         seen = window / (double)s->cols;
-    return seen * n * 2.0 * (double)(s->batch * s->heads) * (double)(s->rows * s->cols * s->size);
+    double all = n + v_n * ((double)s->v_size / (double)s->size);
+    return seen * all * 2.0 * (double)(s->batch * s->heads) * (double)(s->rows * s->cols * s->size);
 }
 
 static bool attention_lower(Kernel *k, const Graph *g, const Node *n)
@@ -361,7 +365,7 @@ static bool attention_lower(Kernel *k, const Graph *g, const Node *n)
     Shape s;
     TRY(parameters(k, g, n, Q, MASK, &s));
     k_body(k, &attention_body, s.batch * s.heads * s.rows);
-    k->flops = products(k, &s, 2);
+    k->flops = products(k, &s, 1, 1);
     return true;
 }
 
@@ -430,7 +434,9 @@ KERNEL_NAMED(attention_grad, ATTENTION_NAMES, ATTENTION_EXTENTS, {
     REAL a[LARGEST];
     REAL z[LARGEST];
     for (int64_t d = 0; d < size; d++)
-        a[d] = z[d] = 0;
+        a[d] = 0;
+    for (int64_t d = 0; d < v_size; d++)
+        z[d] = 0;
     for (int64_t h = head; h < head + (row ? 1 : share); h++)
         for (int64_t other = 0; other < (row ? cols : rows); other++) {
             const int64_t r = row ? mine : other;
@@ -441,8 +447,9 @@ KERNEL_NAMED(attention_grad, ATTENTION_NAMES, ATTENTION_EXTENTS, {
             REAL s = 0;
             REAL dp = 0;
             REAL delta = 0;
-            for (int64_t d = 0; d < size; d++) {
+            for (int64_t d = 0; d < size; d++)
                 s += q[Q_SCALE] * F(1, q0 + d) * F(2, k0 + c * p[P_K_ROW] + d);
+            for (int64_t d = 0; d < v_size; d++) {
                 dp += F(0, o0 + d) * F(3, v0 + c * p[P_V_ROW] + d);
                 delta += F(0, o0 + d) * F(4, o0 + d);
             }
@@ -471,19 +478,23 @@ KERNEL_NAMED(attention_grad, ATTENTION_NAMES, ATTENTION_EXTENTS, {
                        ? q[Q_KEEP_FACTOR]
                        : R(0);
             const REAL ds = slope == 0 ? R(0) : slope * e * (keep * dp - delta);
-            for (int64_t d = 0; d < size; d++) {
+            for (int64_t d = 0; d < size; d++)
                 a[d] += ds * (row ? F(2, k0 + c * p[P_K_ROW] + d) : F(1, q0 + d));
+            for (int64_t d = 0; d < v_size && !row; d++)
                 z[d] += keep * e * F(0, o0 + d);
-            }
         }
     for (int64_t d = 0; d < size; d++)
         if (row) {
             SETF(10, p[P_Q_FIRST] + b * p[P_Q_BATCH] + head * p[P_Q_HEAD] + mine * p[P_Q_ROW] + d, a[d]);
         } else if (p[P_PACKED]) {
             SETF(10, k0 + mine * p[P_K_ROW] + d, a[d]);
-            SETF(10, v0 + mine * p[P_V_ROW] + d, z[d]);
         } else {
             SETF(11, k0 + mine * p[P_K_ROW] + d, a[d]);
+        }
+    for (int64_t d = 0; d < v_size && !row; d++)
+        if (p[P_PACKED]) {
+            SETF(10, v0 + mine * p[P_V_ROW] + d, z[d]);
+        } else {
             SETF(12, v0 + mine * p[P_V_ROW] + d, z[d]);
         }
 })
@@ -493,7 +504,7 @@ static bool attention_grad_lower(Kernel *k, const Graph *g, const Node *n)
     Shape s;
     TRY(parameters(k, g, n, B_Q, B_MASK, &s));
     k_body(k, &attention_grad_body, s.batch * s.heads * s.rows + s.batch * s.groups * s.cols);
-    k->flops = products(k, &s, 5);
+    k->flops = products(k, &s, 3, 2);
     return true;
 }
 
@@ -547,8 +558,9 @@ KERNEL_NAMED(attention_bias_grad, ATTENTION_NAMES, ATTENTION_EXTENTS, {
                     REAL s = 0;
                     REAL dp = 0;
                     REAL delta = 0;
-                    for (int64_t d = 0; d < size; d++) {
+                    for (int64_t d = 0; d < size; d++)
                         s += q[Q_SCALE] * F(1, q0 + d) * F(2, k0 + d);
+                    for (int64_t d = 0; d < v_size; d++) {
                         dp += F(0, o0 + d) * F(3, v0 + d);
                         delta += F(0, o0 + d) * F(4, o0 + d);
                     }
@@ -581,7 +593,7 @@ static bool attention_bias_grad_lower(Kernel *k, const Graph *g, const Node *n)
     Shape s;
     TRY(parameters(k, g, n, B_Q, B_MASK, &s));
     k_body(k, &attention_bias_grad_body, type_count(in_type(g, n, B_BIAS)));
-    k->flops = products(k, &s, 2);
+    k->flops = products(k, &s, 1, 1);
     return true;
 }
 

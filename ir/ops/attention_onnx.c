@@ -9,7 +9,7 @@ typedef struct {
     const Node *n;
     const AttentionAttrs *at;
     DType dt; /* type of arithmetic */
-    int64_t batch, heads, groups, rows, cols, size;
+    int64_t batch, heads, groups, rows, cols, size, v_size;
     OnnxVal q, k, v; /* [batch, heads, rows or cols, size] */
     OnnxVal hidden;  /* bool, broadcasts to the scores: which ones are masked; 0: none */
     OnnxVal slope;   /* derivative of the cap, 1 - tanh^2; 0: there is no cap */
@@ -47,24 +47,24 @@ static OnnxVal unpacked(const Attention *s, int i, OnnxVal v, int64_t count)
                            : v;
 }
 
-/* Repeats each head of k or v for all query heads that it serves. */
-static OnnxVal repeated(const Attention *s, OnnxVal v)
+/* Repeats each head of k or v, which are of that size, for all query heads that it serves. */
+static OnnxVal repeated(const Attention *s, OnnxVal v, int64_t size)
 {
     int64_t share = s->heads / s->groups;
     if (share == 1)
         return v;
-    v = onnx_reshape(s->o, v, 5, (int64_t[]){s->batch, s->groups, 1, s->cols, s->size});
-    v = onnx_expand(s->o, v, 5, (int64_t[]){s->batch, s->groups, share, s->cols, s->size});
-    return onnx_reshape(s->o, v, 4, (int64_t[]){s->batch, s->heads, s->cols, s->size});
+    v = onnx_reshape(s->o, v, 5, (int64_t[]){s->batch, s->groups, 1, s->cols, size});
+    v = onnx_expand(s->o, v, 5, (int64_t[]){s->batch, s->groups, share, s->cols, size});
+    return onnx_reshape(s->o, v, 4, (int64_t[]){s->batch, s->heads, s->cols, size});
 }
 
 /* Sums over the query heads that share a head of k or v. */
-static OnnxVal shared(const Attention *s, OnnxVal v)
+static OnnxVal shared(const Attention *s, OnnxVal v, int64_t size)
 {
     int64_t share = s->heads / s->groups;
     if (share == 1)
         return v;
-    v = onnx_reshape(s->o, v, 5, (int64_t[]){s->batch, s->groups, share, s->cols, s->size});
+    v = onnx_reshape(s->o, v, 5, (int64_t[]){s->batch, s->groups, share, s->cols, size});
     return onnx_reduced(s->o, "ReduceSum", v, 1u << 2, false);
 }
 
@@ -123,14 +123,15 @@ static void setup(Attention *s, OnnxNodes *o, const Graph *g, const Node *n, int
                      .groups = k->dim[pk[1]],
                      .rows = q->dim[pq[2]],
                      .cols = k->dim[pk[2]],
-                     .size = q->dim[3]};
+                     .size = q->dim[3],
+                     .v_size = in_type(g, n, first + 2)->dim[3]};
     if (at->packed.n) {
         s->heads -= 2 * at->groups;
         s->groups = at->groups;
     }
     s->q = unpacked(s, 0, plain(s, 0, onnx_in(o, first)), s->heads);
-    s->k = repeated(s, unpacked(s, 1, plain(s, 1, onnx_in(o, first + 1)), s->groups));
-    s->v = repeated(s, unpacked(s, 2, plain(s, 2, onnx_in(o, first + 2)), s->groups));
+    s->k = repeated(s, unpacked(s, 1, plain(s, 1, onnx_in(o, first + 1)), s->groups), s->size);
+    s->v = repeated(s, unpacked(s, 2, plain(s, 2, onnx_in(o, first + 2)), s->groups), s->v_size);
     s->hidden = hidden_of(s, onnx_in(o, mask));
     if (has_in(n, n->nin - 1))
         s->keep = dropout_of(s, onnx_in(o, n->nin - 1));
@@ -253,8 +254,8 @@ bool attention_grad_onnx(OnnxNodes *o, const Graph *g, const Node *n)
         return true;
     }
     ds = mul(&s, s.slope.i ? mul(&s, ds, s.slope) : ds, num(&s, s.at->scale));
-    OnnxVal d[] = {product(&s, ds, s.k, false, false), shared(&s, product(&s, ds, s.q, true, false)),
-                   shared(&s, product(&s, p, dy, true, false))};
+    OnnxVal d[] = {product(&s, ds, s.k, false, false), shared(&s, product(&s, ds, s.q, true, false), s.size),
+                   shared(&s, product(&s, p, dy, true, false), s.v_size)};
     if (s.at->packed.n) {
         onnx_out(o, 0, packed(&s, d));
         return true;
