@@ -353,13 +353,13 @@ void text_body(Writer *w, const Kernel *k, const char *name)
     parameters(w, k);
     fputs("int64_t i)\n", w->f);
     text_block(w);
-    text_line(w, "TABLE int64_t p[] = {");
+    text_line(w, "static const int64_t p[] = {");
     for (int i = 0; i < k->np || i == 0; i++) {
         integer(k->p[i], q);
         text_line(w, "    %s,", q);
     }
     text_line(w, "};");
-    text_line(w, "TABLE REAL q[] = {");
+    text_line(w, "const REAL q[] = {");
     for (int i = 0; i < (int)(sizeof k->q / sizeof *k->q); i++) {
         real(k->q[i], q);
         text_line(w, "    %s,", q);
