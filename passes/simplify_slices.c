@@ -106,9 +106,47 @@ static Val slice_convolved(Graph *g, const Node *slice, const Node *conv)
     return build(g, OP_conv, conv->name, conv->nin, conv->in, &at);
 }
 
+/* Elements of which a slice along the indexed axis is all that is read: those alone, by a slice of the
+ * indices. */
+static Val slice_gathered(Graph *g, const Node *slice, const Node *p)
+{
+    const SliceAttrs *of = slice->attr;
+    const Type *y = val_type(g, slice->in[0]);
+    for (int d = 0; d < y->rank; d++)
+        if (d != ((const ElementsAttrs *)p->attr)->axis && (of->step.v[d] != 1 || of->size.v[d] != y->dim[d]))
+            return none();
+    Val in[] = {p->in[0], build_slice_like(g, p->in[1], y, of)};
+    return build(g, OP_gather_elements, p->name, 2, in, p->attr);
+}
+
+/* Where slices read the first of the elements in order alone, such as neighbours of all points that are
+ * sorted, no more of them are found. */
+static Val slice_ordered(Rewrite *rw, const Node *slice, const Node *p)
+{
+    Graph *g = rw->g;
+    TopkAttrs at = *(const TopkAttrs *)p->attr;
+    const Node *reader;
+    int64_t elements, most = 0;
+    if (!only_sliced(rw, slice->in[0], &elements))
+        return none();
+    for (uint32_t i = 0; (reader = rewrite_reader(rw, slice->in[0], i)) != NULL; i++) {
+        const SliceAttrs *of = reader->attr;
+        int64_t end = of->step.v[at.axis] > 0
+                          ? 1 + of->start.v[at.axis] + (of->size.v[at.axis] - 1) * of->step.v[at.axis]
+                          : at.k;
+        most = end > most ? end : most;
+    }
+    if (most >= at.k)
+        return none();
+    at.k = most;
+    return build(g, OP_slice, slice->name, 1, (Val[]){build(g, OP_topk, p->name, 1, p->in, &at)},
+                 slice->attr);
+}
+
 /* A slice of everything; within one part of a concatenation, such as of a complex number's parts, or of
- * several whole parts; of an expanded value; of a slice that only slices read; of a concatenation that only
- * slices read, once; of a transpose or a convolution that nothing else reads. */
+ * several whole parts; of an expanded value; of a slice or of elements in order that only slices read; of a
+ * concatenation that only slices read, once; of a transpose, a convolution or elements read by index that
+ * nothing else reads. */
 Val rule_slice(Rewrite *rw, const Node *n)
 {
     if (n->op != OP_slice)
@@ -128,6 +166,10 @@ Val rule_slice(Rewrite *rw, const Node *n)
         return slice_transposed(g, n, p);
     if (p->op == OP_conv && rewrite_once(rw, n->in[0]))
         return slice_convolved(g, n, p);
+    if (p->op == OP_gather_elements && rewrite_once(rw, n->in[0]))
+        return slice_gathered(g, n, p);
+    if (p->op == OP_topk)
+        return slice_ordered(rw, n, p);
     if (p->op == OP_slice && only_sliced(rw, n->in[0], &elements) && slice_within(&at, p->attr))
         return build(g, OP_slice, n->name, 1, p->in, &at);
     if (p->op != OP_concat)
@@ -214,6 +256,7 @@ typedef struct {
     Box *box; /* NULL: boxes are only counted */
     int n, sums;
     int64_t elements;
+    Val other; /* the one further term of the sum; each element has at most one of a box besides */
 } Boxes;
 
 static bool add_box(const Rewrite *rw, Boxes *b, const Node *n)
@@ -235,12 +278,18 @@ static bool collect_boxes(const Rewrite *rw, Boxes *b, const Node *sum)
     bool ok = b->sums++ < SUMS_MAX;            /* longer chains stay */
     for (int deeper = 0; deeper < 2; deeper++) /* both operands are checked before the walk descends */
         for (int i = 0; ok && i < 2; i++) {
-            const Node *n = graph_def(rw->g, sum->in[i]);
-            if (deeper && n->op == OP_add)
+            bool own = rewrite_once(rw, sum->in[i]) &&
+                       type_equal(val_type(rw->g, sum->in[i]), val_type(rw->g, sum->out[0]));
+            const Node *n = own ? graph_def(rw->g, sum->in[i]) : NULL;
+            bool further = n && n->op == OP_add;
+            if (deeper && further) {
                 ok = collect_boxes(rw, b, n);
-            else if (!deeper)
-                ok = n && rewrite_once(rw, sum->in[i]) &&
-                     (n->op == OP_add || (n->op == OP_slice_bwd && add_box(rw, b, n)));
+            } else if (!deeper && n && n->op == OP_slice_bwd) {
+                ok = add_box(rw, b, n);
+            } else if (!deeper && !further) {
+                ok = !b->other.i;
+                b->other = sum->in[i];
+            }
         }
     return ok;
 }
@@ -317,10 +366,11 @@ Val rule_boxes(Rewrite *rw, const Node *n)
     Boxes b = {.n = 0};
     const Type y = *val_type(g, n->out[0]);
     const int64_t from[MAX_RANK] = {0};
-    if (n->op != OP_add || !collect_boxes(rw, &b, n) || b.elements > type_count(&y) ||
+    if (n->op != OP_add || !collect_boxes(rw, &b, n) || b.n < 2 || b.elements > type_count(&y) ||
         (b.elements < type_count(&y) && waits(rw, n)))
         return none();
     b = (Boxes){.box = NEW(g->arena, Box, b.n)};
     collect_boxes(rw, &b, n);
-    return joined(g, b.box, b.n, from, y);
+    Val v = joined(g, b.box, b.n, from, y);
+    return b.other.i && v.i ? build2(g, OP_add, b.other, v) : v;
 }
