@@ -156,9 +156,9 @@ ARG_OP(argmin);
 
 /* ---- topk x {axis, k, largest} ------------------------------------------------------- */
 
-/* Insertion into the sorted indices found so far: O(extent * k) at worst, on random data
- * O(extent + k^2 log(extent)).  Equal elements keep their order; the values are gathered, so
- * that their gradient is gather's. */
+/* A heap of the indices found so far, the last in order on top, which is sorted at the end: O(extent log k),
+ * on random data O(extent + k log(k) log(extent)).  Equal elements keep their order; the values are gathered,
+ * so that their gradient is gather's. */
 
 static const AttrDef topk_attrs[] = {ATTR(TopkAttrs, axis, AT_I64, 0), ATTR(TopkAttrs, k, AT_I64, 1),
                                      ATTR(TopkAttrs, largest, AT_I64, 1)};
@@ -175,25 +175,41 @@ static bool topk_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 }
 
 /* clang-format off */
+/* A step sifts an item down from place `at`: of the first k, until they are a heap; each further one, from
+ * above the top, which it takes or does not; then the last of the heap, whose place the top has. */
 KERNEL(topk,
-    const int64_t extent = p[0], inner = p[1], k = p[2];
+    const int64_t extent = p[0], inner = p[1], k = p[2], heaped = k / 2, looked = heaped + extent - k;
     const int64_t from = i / inner * extent * inner + i % inner;
     const int64_t to = i / inner * k * inner + i % inner;
-    for (int64_t j = 0; j < extent; j++) {
-        int64_t at = FMIN(j, k);
-        for (; at > 0; at--) {
-            const int64_t other = I(1, to + (at - 1) * inner);
-            const int64_t a = from + j * inner, b = from + other * inner;
-            const int before = p[4] ? (p[3] ? I(0, a) > I(0, b) : I(0, a) < I(0, b))
-                                    : (p[3] ? F(0, a) > F(0, b) : F(0, a) < F(0, b)) ||
-                                      (ISNAN(F(0, a)) && !ISNAN(F(0, b)));
-            if (!before)
-                break;
-            if (at < k)
-                SETI(1, to + at * inner, other);
-        }
-        if (at < k)
-            SETI(1, to + at * inner, j);
+    for (int64_t j = 0; j < k; j++)
+        SETI(1, to + j * inner, j);
+    for (int64_t step = 0; k > 0 && step < looked + k - 1; step++) {
+        const int64_t size = step < looked ? k : k - 1 - (step - looked);
+        int64_t at = step < heaped ? heaped - 1 - step : step < looked ? -1 : 0, next = at;
+        const int64_t item = step >= heaped && step < looked ? k + step - heaped
+                                                             : I(1, to + (step < heaped ? at : size) * inner);
+        if (step >= looked)
+            SETI(1, to + size * inner, I(1, to));
+        do {
+            int64_t last = item;
+            at = next;
+            for (int64_t below = FMAX(0, 2 * at + 1); below < FMIN(size, 2 * at + 3); below++) {
+                const int64_t other = I(1, to + below * inner);
+                const int64_t a = from + last * inner, b = from + other * inner;
+                const int before = p[4] ? (p[3] ? I(0, a) > I(0, b) : I(0, a) < I(0, b))
+                                        : (p[3] ? F(0, a) > F(0, b) : F(0, a) < F(0, b)) ||
+                                          (ISNAN(F(0, a)) && !ISNAN(F(0, b)));
+                const int behind = p[4] ? (p[3] ? I(0, b) > I(0, a) : I(0, b) < I(0, a))
+                                        : (p[3] ? F(0, b) > F(0, a) : F(0, b) < F(0, a)) ||
+                                          (ISNAN(F(0, b)) && !ISNAN(F(0, a)));
+                if (before || (!behind && last < other)) {
+                    last = other;
+                    next = below;
+                }
+            }
+            if (at >= 0)
+                SETI(1, to + at * inner, last);
+        } while (next != at);
     }
 )
 /* clang-format on */
