@@ -181,6 +181,7 @@ bool pass_listed(const char *list, const char *name);
 
 bool pass_bind(Graph *g, PassCtx *cx);
 bool pass_recognise(Graph *g, PassCtx *cx);
+bool pass_rows(Graph *g, PassCtx *cx);
 bool pass_loss(Graph *g, PassCtx *cx);
 bool pass_precision(Graph *g, PassCtx *cx);
 bool pass_layout(Graph *g, PassCtx *cx);

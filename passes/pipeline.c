@@ -6,6 +6,7 @@ const Pass pipeline[] = {
     {"bind", "import: bind symbols, fold shape arithmetic and constants", pass_bind},
     {"canonicalize", "algebra, common subexpressions, dead code on the forward graph", pass_simplify},
     {"recognise", "decomposed norms, activations, losses, attention: to native operators", pass_recognise},
+    {"rows", "of what a slice reads rows of, these rows alone", pass_rows},
     {"loss", "find the loss, or append it with its target input", pass_loss},
     {"precision", "casts around products in 16 bits, as autocast has them; tf32", pass_precision},
     {"layout", "channels-last around convolutions, where the device wants it; 1x1 ones as products",
