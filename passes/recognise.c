@@ -160,8 +160,8 @@ static Rule *const rules[] = {
     /* recognise_inverse.c */
     rule_substitution, rule_unit_diagonal,
     /* recognise_loss.c */
-    rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy, rule_log_sigmoid,
-    rule_log_sum_exp, NULL};
+    rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
+    rule_loss_transposed, rule_log_sigmoid, rule_log_sum_exp, NULL};
 
 /* Behind the others: an inverse of a triangular matrix is a loop that writes rows. */
 static Rule *const rules_writes[] = {/* recognise_box.c */ rule_box_read,

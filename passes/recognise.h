@@ -47,6 +47,6 @@ Rule rule_added_scores, rule_attention, rule_attention_layout, rule_attention_pa
 Rule rule_substitution, rule_unit_diagonal;
 Rule rule_box_read, rule_box_written;
 Rule rule_parts_alike;
-Rule rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy, rule_log_sigmoid,
-    rule_log_sum_exp;
+Rule rule_log_of_picked, rule_nll, rule_nll_sign, rule_nll_onehot, rule_cross_entropy,
+    rule_loss_transposed, rule_log_sigmoid, rule_log_sum_exp;
 #endif

@@ -162,6 +162,29 @@ Val rule_cross_entropy(Rewrite *rw, const Node *n)
     return out[0];
 }
 
+/* Cross-entropy of logits whose classes were moved to where PyTorch wants them: along the axis that they come
+ * from, without a copy of the logits. */
+Val rule_loss_transposed(Rewrite *rw, const Node *n)
+{
+    const Node *p = n->op == OP_cross_entropy ? rewrite_def(rw, n->in[0], OP_transpose) : NULL;
+    if (!p || rewrite_uses(rw, n->out[1]) > 0)
+        return none();
+    CrossEntropyAttrs at = *(const CrossEntropyAttrs *)n->attr;
+    const Ints *perm = &((const TransposeAttrs *)p->attr)->perm;
+    int64_t last = -1;
+    for (int i = 0; i < perm->n; i++) { /* all others in their order, which is the targets' */
+        if (i == at.axis)
+            continue;
+        if (perm->v[i] < last)
+            return none();
+        last = perm->v[i];
+    }
+    at.axis = perm->v[at.axis];
+    Val in[3] = {p->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[2] = {{0}};
+    build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, &at, 2, out);
+    return out[0];
+}
+
 /* log(sigmoid(x)) = -softplus(-x), log(1 - sigmoid(x)) = -softplus(x): no overflow, no 0 */
 Val rule_log_sigmoid(Rewrite *rw, const Node *n)
 {
