@@ -252,7 +252,9 @@ static bool walk(Suite *s, const char *folder, int depth, Diag *d)
 static bool run_suite(Options *o)
 {
     Suite s = {.o = o, .models = json_array()};
-    bool ok = walk(&s, o->path, 0, &o->diag);
+    bool ok = walk(&s, o->path, 0, &o->diag) &&
+              (json_array_size(s.models) ||
+               fail(&o->diag, "%s: no model.onnx in it, nor in a folder below it", o->path));
     json_t *all = json_pack("{s:i, s:i, s:i, s:O}", "passed", s.count[0], "refused", s.count[1],
                             "failed", s.count[2], "models", s.models);
     if (ok && o->json)

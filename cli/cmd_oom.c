@@ -64,7 +64,8 @@ static Way no_way(const Oom *m, const Job *j)
 /* Without recomputation, whatever it takes; within the budget; within it, in micro-batches if needed. */
 typedef enum { STORED, WITHIN, MICRO } Plans;
 
-/* Plans a step; mem: NULL, or receives its bytes by kind.  That there is no plan is not a failure. */
+/* Plans a step; mem: NULL, or receives its bytes by kind.  That there is no plan is not a failure, but where
+ * everything may be stored: then there is no memory for a step at all. */
 static bool plan(Oom *m, const StepOptions *s, Plans kind, Way *w, int64_t mem[MEM_KINDS])
 {
     Options *o = m->o;
@@ -81,7 +82,7 @@ static bool plan(Oom *m, const StepOptions *s, Plans kind, Way *w, int64_t mem[M
         memcpy(mem, j->plan->mem, sizeof j->plan->mem);
     o->accumulate_auto = false;
     job_free(j);
-    bool ok = planned || o->diag.status == EXIT_INFEASIBLE;
+    bool ok = planned || (kind != STORED && o->diag.status == EXIT_INFEASIBLE);
     o->diag = ok ? (Diag){0} : o->diag;
     return ok;
 }
@@ -314,8 +315,6 @@ static bool find_ways(Oom *m)
     if (o->accumulate_auto)
         return fail(&o->diag, "--accumulate auto is among what is tried anyway");
     TRY(find_batch(m) && plan(m, &m->given, STORED, &m->whole, m->mem));
-    if (m->whole.why)
-        return fail_status(&o->diag, EXIT_INFEASIBLE, "%s", m->whole.why);
     return fits(m, &m->whole) || (try_same(m) && try_micro(m) && try_changes(m) && try_smaller(m));
 }
 

@@ -573,6 +573,7 @@ START_TEST(passes)
     ckc_refuses("plan " MLP " --bind batch=4 --disable fuse,all", 1, "the passes bind and plan");
     ckc_refuses(MLP " --bind batch=4 --disable remat --budget 100%", 1, "need that pass");
     ckc_refuses("eval " MLP " --disable plan", 1, "the passes bind and plan");
+    ckc_refuses("eval --suite .", 1, ".: no model.onnx in it");
 }
 END_TEST
 

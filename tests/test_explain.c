@@ -177,6 +177,7 @@ START_TEST(what_cannot_fit)
     ckc_prints("oom " MLP " --bind batch=64 --device h200", "It fits: ");
     ckc_prints("oom " MLP " --bind batch=64 --device h200 --budget 1TB", "less than there is (150.75 GB)");
     ckc_refuses("oom " MLP " --bind batch=64", 1, "needs --budget");
+    ckc_refuses("oom " MLP " --bind batch=64 --device h200 --budget 1MB", 3, "take 670000000");
     ckc_refuses("oom " STEP "--budget 50%", 1, "in bytes");
     ckc_refuses("oom " STEP "--budget 90kB --accumulate auto", 1, "anyway");
     ckc_refuses("oom", 1, "no model");
