@@ -328,6 +328,12 @@ START_TEST(indices_outside)
         else
             computed(&b, &a, of[i].in[2] == 'r' ? 2 : 1, x);
     }
+    static float table[4];
+    start_op(&b, &a, 23, "RotaryEmbedding", "q c c i");
+    add_value(&b, &a, "q", FLOAT, "1124", true);
+    add_tensor(&b, "c", 2, (int64_t[]){2, 2}, table);
+    add_numbers(&b, "i", 2, 2, (int64_t[]){1, 2})->dims = (int64_t[]){1, 2};
+    refused(&b, &a, "index 2 is outside 2");
     arena_free(&a);
 }
 END_TEST

@@ -193,6 +193,8 @@ static Val table(OnnxNode *n, int k, int64_t half)
 {
     Graph *g = n->g;
     Val t = n->in[k];
+    if (has_in(n, 3) && !indices_inside(n, 3, in_type(n, k)->dim, 1))
+        return (Val){0};
     if (has_in(n, 3))
         t = build_gather(g, t, n->in[3], 0);
     if (t.i && val_type(g, t)->rank != 3) {

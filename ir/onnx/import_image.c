@@ -144,6 +144,7 @@ static bool import_roi_align(OnnxNode *n)
         return refuse(n, "sampling_ratio %lld: the number of samples would depend on data", (long long)ratio);
     if (x.rank != 4 || r.rank != 2 || r.dim[1] != 4)
         return fail(n->x->d, "rois must be [n, 4]");
+    TRY(indices_inside(n, 2, x.dim, 1));
     Val c[4];
     for (int i = 0; i < 4; i++)
         c[i] = add_scalar(g, mul_scalar(g, build_slice(g, n->in[1], 1, i, 1), scale), half ? -0.5 : 0);

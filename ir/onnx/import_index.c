@@ -3,14 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Checks indices that are known: so a sequence longer than the table of positions is found.  They come in
- * tuples, into extent[0] ... extent[tuple - 1]. */
-static bool indices_inside(OnnxNode *n, const int64_t *extent, int64_t tuple)
+bool indices_inside(OnnxNode *n, int operand, const int64_t *extent, int64_t tuple)
 {
     Tensor t;
-    if (!graph_is_const(n->g, n->in[1]))
+    if (!graph_is_const(n->g, n->in[operand]))
         return true;
-    TRY(static_tensor(n, 1, &t));
+    TRY(static_tensor(n, operand, &t));
     for (int64_t k = 0, count = type_count(&t.type); k < count; k++) {
         int64_t i = tensor_i(&t, k), end = extent[k % tuple];
         if (i < -end || i >= end)
@@ -25,7 +23,7 @@ static bool tuples_inside(OnnxNode *n, int64_t batch)
     const Type *t = in_type(n, 0), *ti = in_type(n, 1);
     int64_t tuple = ti->rank ? ti->dim[ti->rank - 1] : 0;
     return batch < 0 || batch >= t->rank || tuple < 1 || tuple > t->rank - batch ||
-           indices_inside(n, t->dim + batch, tuple);
+           indices_inside(n, 1, t->dim + batch, tuple);
 }
 
 static bool import_gather(OnnxNode *n)
@@ -34,7 +32,7 @@ static bool import_gather(OnnxNode *n)
     const Type *t = in_type(n, 0), *ti = in_type(n, 1);
     int64_t axis;
     TRY(axis_in(n, attr_int(n, "axis", 0), t->rank, &axis));
-    TRY(indices_inside(n, &t->dim[axis], 1));
+    TRY(indices_inside(n, 1, &t->dim[axis], 1));
     if (graph_is_const(g, n->in[1]) && ti->rank == 0) { /* one element: a slice */
         int64_t i, extent = t->dim[axis];
         TRY(static_int(n, 1, &i));
@@ -176,7 +174,7 @@ static bool import_gather_elements(OnnxNode *n)
 {
     int64_t axis;
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &axis));
-    TRY(indices_inside(n, &in_type(n, 0)->dim[axis], 1));
+    TRY(indices_inside(n, 1, &in_type(n, 0)->dim[axis], 1));
     n->out[0] = gather_elements(n->g, n->in[0], n->in[1], axis);
     return n->out[0].i;
 }
@@ -202,7 +200,7 @@ static bool import_scatter_elements(OnnxNode *n)
 {
     ScatterAttrs at = {0};
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
-    TRY(indices_inside(n, &in_type(n, 0)->dim[at.axis], 1));
+    TRY(indices_inside(n, 1, &in_type(n, 0)->dim[at.axis], 1));
     TRY(read_reduction(n, &at.reduction));
     Val rows = row_tuples(n->g, n->in[0], n->in[1], (int)at.axis);
     Val index = rows.i ? rows : batch_index(n->g, n->in[0], n->in[1], at.axis, &at.batch);

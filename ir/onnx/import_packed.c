@@ -126,6 +126,7 @@ static bool import_gather_block_quantized(OnnxNode *n)
     Blocks b;
     TRY(read_blocks(n, 128, &b));
     TRY(axis_in(n, attr_int(n, "gather_axis", 0), t->rank, &axis));
+    TRY(indices_inside(n, 1, &t->dim[axis], 1));
     TRY(axis_in(n, attr_int(n, "quantize_axis", 1), t->rank, &along));
     if (in_type(n, 1)->rank + t->rank > MAX_RANK)
         return refuse(n, "indices of rank %d", in_type(n, 1)->rank);

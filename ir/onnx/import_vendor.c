@@ -124,6 +124,7 @@ static bool import_embed_layer_norm(OnnxNode *n)
     const Type *ids = in_type(n, 0);
     if (ids->rank != 2 || has_in(n, 7) || has_out(n, 1))
         return refuse(n, "mask input or rank %d", ids->rank);
+    TRY(!has_in(n, 8) || indices_inside(n, 8, in_type(n, 3)->dim, 1));
     Val sum = build_gather(g, n->in[2], n->in[0], 0);
     Val position =
         has_in(n, 8) ? build_gather(g, n->in[3], n->in[8], 0) : build_slice(g, n->in[3], 0, 0, ids->dim[1]);
@@ -286,6 +287,7 @@ static bool import_ms_rotary_embedding(OnnxNode *n)
     const Type t = *in_type(n, 0), *c = in_type(n, 2);
     if (attr_int(n, "is_packed_batching", 0) || attr_float(n, "scale", 1) != 1 || c->rank != 2)
         return refuse(n, "packed batches or a scale");
+    TRY(indices_inside(n, 1, c->dim, 1));
     int64_t heads;
     TRY(attr_int_in(n, "num_heads", 0, 0, MAX_HEADS, &heads));
     bool four = t.rank == 4;

@@ -487,6 +487,10 @@ bool expand_of_data(OnnxNode *n);
 /* `index` without the dimensions behind axis, if it is the same everywhere along these; else {0}. */
 Val index_of_rows(Graph *g, Val index, int axis);
 
+/* Checks indices that are known: so a sequence longer than the table of positions is found.  They come in
+ * tuples, into extent[0] ... extent[tuple - 1]. */
+bool indices_inside(OnnxNode *n, int operand, const int64_t *extent, int64_t tuple);
+
 /* ---- import_packed.c ---------------------------------------------------- */
 
 /* Unpacks elements of less than 8 bits, from u8[bytes], into the native type that holds them. */
