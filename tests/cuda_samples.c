@@ -179,14 +179,16 @@ static void scan_sample(Sample *s, int i)
 
 /* ---- the first elements of rows ------------------------------------------------------------------- */
 
-/* In rows of one warp and of several, of few values, so that many are equal, and with NaN. */
+/* In rows of one warp and of several, found one by one or sorted, in shared memory or partly outside of it,
+ * of few values, so that many are equal, and with NaN. */
 static const struct {
     DType dt;
     int64_t outer, extent, inner, k;
     bool smallest;
 } firsts[] = {{DT_F32, 3, 9000, 1, 9, false}, {DT_BF16, 2, 600, 3, 100, true},
               {DT_F32, 70, 64, 1, 8, true},   {DT_I64, 2, 1000, 1, 5, false},
-              {DT_F16, 9, 3, 5, 3, false},    {DT_F64, 5, 130, 1, 130, false}};
+              {DT_F16, 9, 3, 5, 3, false},    {DT_F64, 5, 130, 1, 130, false},
+              {DT_F32, 2, 5000, 1, 200, true}, {DT_I64, 1, 2500, 2, 2500, false}};
 enum { FIRSTS = sizeof firsts / sizeof *firsts };
 
 static void first_sample(Sample *s, int i)
