@@ -43,7 +43,7 @@ static const OwnText own_texts[] = {
     {cuda_is_topk, topk_launch, topk_prelude, topk_kernel, NULL, topk_flops},
     {cuda_is_sample, sample_launch, sample_prelude, sample_kernel, NULL, NULL},
     {cuda_is_elements, elements_launch, elements_prelude, elements_kernel, NULL, NULL},
-    {cuda_is_scatter, scatter_launch, NULL, scatter_kernel, NULL, scatter_flops},
+    {cuda_is_scatter, scatter_launch, scatter_prelude, scatter_kernel, NULL, scatter_flops},
 };
 
 static const OwnText *own_text(const Kernel *k)

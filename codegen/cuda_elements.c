@@ -75,6 +75,14 @@ static ScatterOperands scatter_operands(const Kernel *k)
                                                : (ScatterOperands){-1, 1, 0, 2};
 }
 
+static DType scatter_type(const Kernel *k) { return k->operand[scatter_operands(k).result]; }
+
+/* The type that elements have in shared memory. */
+static DType held_type(const Kernel *k)
+{
+    return dtype_is_float(scatter_type(k)) ? dtype_sum(scatter_type(k)) : DT_I64;
+}
+
 /* How a warp has a range of a line's elements in shared memory; parameters as in scatter.c. */
 typedef struct {
     int64_t lines, own, ranges; /* own: elements of a range */
@@ -82,28 +90,25 @@ typedef struct {
 
 static Ranges ranges_of(const Kernel *k)
 {
-    enum { MOST_OWN = MOST_BYTES / WARPS / 4, LEAST_OWN = 64, WANTED = 2 * BLOCKS * WARPS };
+    enum { LEAST_OWN = 64, WANTED = 2 * BLOCKS * WARPS };
+    const int64_t most = MOST_BYTES / WARPS / dtype_size[held_type(k)];
     Ranges r = {.lines = cuda_by_columns(k).items};
     const int64_t wanted = ceil_div(k->p[1], r.lines < WANTED ? WANTED / r.lines : 1);
-    r.own = wanted < LEAST_OWN ? LEAST_OWN : wanted > MOST_OWN ? MOST_OWN : wanted;
+    r.own = wanted < LEAST_OWN ? LEAST_OWN : wanted > most ? most : wanted;
     r.own = k->p[1] < r.own ? k->p[1] : r.own;
     r.ranges = ceil_div(k->p[1], r.own);
     return r;
 }
 
-/* Sums of 16-bit elements are in f32 if that is their result's type; scatter_elements rounds each to 16 bits.
- * Many lines side by side have a thread each, whose elements lie beside its neighbour's. */
+/* Many lines side by side have a thread each, whose elements lie beside its neighbour's. */
 bool cuda_is_scatter(const Kernel *k)
 {
     enum { MANY_LINES = 32768 };
-    const bool scatters = cuda_is_body(k, "scatter_elements");
-    if ((!scatters && !cuda_is_body(k, "gather_elements_bwd")) || k->items == 0 || k->p[1] == 0)
+    if ((!cuda_is_body(k, "scatter_elements") && !cuda_is_body(k, "gather_elements_bwd")) || k->items == 0 ||
+        k->p[1] == 0)
         return false;
-    const bool sums = k->p[9] == SCATTER_ADD || k->p[9] == SCATTER_MUL;
-    const DType type = k->operand[scatter_operands(k).result];
     const Ranges r = ranges_of(k);
-    return (type == DT_F32 || (dtype_is_half(type) && !(scatters && sums))) &&
-           r.lines < INT32_MAX / r.ranges && k->p[2] < INT32_MAX / 2 &&
+    return r.lines < INT32_MAX / r.ranges && k->p[2] < INT32_MAX / 2 &&
            (k->p[5] == 1 || r.lines < MANY_LINES);
 }
 
@@ -134,21 +139,36 @@ static void print_line(Printer *pr, const Kernel *k)
     }
 }
 
+/* Sums of 16-bit elements are in f32 if that is their result's type; scatter_elements rounds each to 16 bits.
+ */
+void scatter_prelude(Printer *pr, const Kernel *k)
+{
+    const Writer *w = &pr->w;
+    const DType type = scatter_type(k);
+    const char *name = dtype_name[type];
+    cuda_define_join(w, "SCATTER_BOTH(a, b)", k->p[9], type);
+    if (dtype_is_half(type))
+        text_define(w, "SCATTER_JOIN(a, b)", "%s_load(%s_store(SCATTER_BOTH(a, b)))", name, name);
+    else
+        text_define(w, "SCATTER_JOIN(a, b)", "SCATTER_BOTH(a, b)");
+    fprintf(w->f, "SCATTER_LANES(%s, %s, SCATTER_JOIN)\n", pr->name, text_element(held_type(k)));
+}
+
 void scatter_kernel(Printer *pr, const Kernel *k)
 {
-    static const char *const name[] = {"set", "add", "mul", "max", "min"};
+    const char *type = text_element(held_type(k));
     enum { FLIGHT = 4 };
     const int64_t extent = k->p[1], added = k->p[2];
     const ScatterOperands of = scatter_operands(k);
     const Ranges r = ranges_of(k);
-    LINE("__shared__ float part[%d][%" PRId64 "];", WARPS, r.own);
+    LINE("__shared__ %s part[%d][%" PRId64 "];", type, WARPS, r.own);
     LINE("const int lane = (int)threadIdx.x %% 32;");
     LINE("const int64_t warp = (int64_t)blockIdx.x * %d + threadIdx.x / 32;", WARPS);
     LINE("const int64_t line = warp %% %" PRId64 ", first = warp / %" PRId64 " * %" PRId64 ";", r.lines,
          r.lines, r.own);
     LINE("const int64_t left = %" PRId64 " - first, n = left < %" PRId64 " ? left : %" PRId64 ";", extent,
          r.own, r.own);
-    LINE("float *const own = part[threadIdx.x / 32];");
+    LINE("%s *const own = part[threadIdx.x / 32];", type);
     LINE("if (left <= 0)");
     LINE("    return;");
     print_line(pr, k);
@@ -161,19 +181,19 @@ void scatter_kernel(Printer *pr, const Kernel *k)
     LINE("__syncwarp();");
     OPEN("for (int c = lane; any && c - lane < %" PRId64 "; c += 32 * %d)", added, FLIGHT);
     LINE("int to[%d];", FLIGHT);
-    LINE("float v[%d];", FLIGHT);
+    LINE("%s v[%d];", type, FLIGHT);
     OPEN("UNROLL for (int f = 0; f < %d; f++)", FLIGHT);
     LINE("const int64_t at = (c + 32 * f) * INT64_C(%" PRId64 ");", k->p[4]);
     LINE("int64_t row = c + 32 * f < %" PRId64 " ? LD_%s(p%d, from %% %" PRId64 " + at) : -%" PRId64 " - 1;",
          added, dtype_name[k->operand[of.index]], of.index, k->p[10], extent);
     LINE("row += (row < 0 ? %" PRId64 " : 0) - first;", extent);
     LINE("to[f] = row >= 0 && row < n ? (int)row : -1;");
-    LINE("v[f] = to[f] >= 0 ? LD_%s(p%d, from + at) : 0.f;", dtype_name[k->operand[of.updates]], of.updates);
+    LINE("v[f] = to[f] >= 0 ? LD_%s(p%d, from + at) : 0;", dtype_name[k->operand[of.updates]], of.updates);
     CLOSE();
     OPEN("UNROLL for (int f = 0; f < %d; f++)", FLIGHT);
     LINE("if (__ballot_sync(0xffffffffu, to[f] >= 0) == 0)");
     LINE("    continue;");
-    LINE("scatter_%s(own, to[f], v[f]);", name[k->p[9]]);
+    LINE("%s_scatter(own, to[f], v[f]);", pr->name);
     LINE("__syncwarp();");
     CLOSE();
     CLOSE();

@@ -171,19 +171,25 @@ double gather_sum_flops(const Kernel *k)
            2 * blocks * count * (double)(2 * x.tuple + 2);
 }
 
+void cuda_define_join(const Writer *w, const char *macro, int64_t how, DType type)
+{
+    static const char *const join[] = {"(b)", "((a) + (b))", "((a) * (b))", "FMAX(a, b)", "FMIN(a, b)"};
+    static const char *const wrapping[] = {[SCATTER_ADD] = "((int64_t)((uint64_t)(a) + (uint64_t)(b)))",
+                                           [SCATTER_MUL] = "((int64_t)((uint64_t)(a) * (uint64_t)(b)))"};
+    const bool wraps = !dtype_is_float(type) && (how == SCATTER_ADD || how == SCATTER_MUL);
+    text_define(w, macro, "%s", (wraps ? wrapping : join)[how]);
+}
+
 void gather_sum_prelude(Printer *pr, const Kernel *k)
 {
-    static const char *const join[] = {"(b)", "((a) + (b))", "((a) * (b))", "max_%s(a, b)", "min_%s(a, b)"};
     static const char *const first[] = {"0", "0", "1", "-INFINITY", "INFINITY"};
     const Sums x = sums_of(k);
     const Writer *w = &pr->w;
     const DType type = type_of(k, &x), from = x.how == SCATTER_SET ? type : k->operand[x.updates];
-    char how[NAME_LEN];
-    snprintf(how, sizeof how, join[x.how], text_element(type));
     text_define(w, "GATHER_T", "%s", text_element(type));
     text_define(w, "GATHER_S", "%s", text_element(from));
     text_define(w, "GATHER_LOAD(p, i)", x.how == SCATTER_SET ? "((p)[i])" : "LD_%s(p, i)", dtype_name[from]);
-    text_define(w, "GATHER_JOIN(a, b)", "%s", how);
+    cuda_define_join(w, "GATHER_JOIN(a, b)", x.how, type);
     text_define(w, "GATHER_FIRST", "%s", first[x.how]);
     text_int(w, "GATHER_STARTS", x.start >= 0);
     text_int(w, "GATHER_WIDTH", access_bytes(k, x.result, x.s.inner) / dtype_size[type]);

@@ -153,6 +153,9 @@ double gather_sum_flops(const Kernel *k);
 void gather_sum_prelude(Printer *pr, const Kernel *k);
 void gather_sum_kernel(Printer *pr, const Kernel *k);
 
+/* Defines macro, such as "JOIN(a, b)": elements of a type joined as SCATTER_ADD and so on say. */
+void cuda_define_join(const Writer *w, const char *macro, int64_t how, DType type);
+
 /* ---- cuda_pool.c: pools and copies into zeros ----------------------------------------------------- */
 
 bool cuda_is_pool(const Kernel *k);
@@ -202,5 +205,6 @@ void elements_kernel(Printer *pr, const Kernel *k);
 bool cuda_is_scatter(const Kernel *k); /* its text calls functions of prelude/gather.h */
 CudaLaunch scatter_launch(const Kernel *k);
 double scatter_flops(const Kernel *k);
+void scatter_prelude(Printer *pr, const Kernel *k);
 void scatter_kernel(Printer *pr, const Kernel *k);
 #endif

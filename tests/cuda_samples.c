@@ -244,7 +244,9 @@ static const struct {
 } writes[] = {{DT_F32, 5000, 1, 300, 1, SCATTER_ADD},  {DT_F32, 90, 13, 700, 13, SCATTER_SET},
               {DT_F32, 2500, 3, 40, 2, SCATTER_MUL},   {DT_BF16, 70, 5, 33, 5, SCATTER_MAX},
               {DT_F32, 1, 7, 129, 7, SCATTER_MIN},     {DT_F16, 300, 1, 500, 1, SCATTER_SET},
-              {DT_F32, 129, 40, 1000, 40, SCATTER_ADD}};
+              {DT_F32, 129, 40, 1000, 40, SCATTER_ADD}, {DT_I64, 300, 5, 700, 5, SCATTER_ADD},
+              {DT_BF16, 200, 1, 900, 1, SCATTER_ADD},   {DT_F64, 90, 3, 99, 2, SCATTER_MUL},
+              {DT_I32, 50, 2, 300, 2, SCATTER_MAX},     {DT_U8, 7, 3, 90, 3, SCATTER_ADD}};
 enum { WRITES = sizeof writes / sizeof *writes };
 
 static void write_sample(Sample *s, int i)
@@ -255,9 +257,9 @@ static void write_sample(Sample *s, int i)
     Type x = type_make(s->dt, 3, (int64_t[]){2, n, writes[i].inner}), u = x;
     u.dim[1] = writes[i].added;
     u.dim[2] = writes[i].across;
-    sample_reals(s, x, -1, 1);
+    sample_numbers(s, x, -1, 1);
     sample_ints(s, type_with(u, i % 2 ? DT_I32 : DT_I64), -n - 1, n);
-    sample_reals(s, u, -1, 1);
+    sample_numbers(s, u, -1, 1);
     sample_build(s, &(ScatterAttrs){.axis = 1, .reduction = writes[i].how});
 }
 

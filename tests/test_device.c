@@ -255,11 +255,11 @@ START_TEST(few_threads_are_slow)
 {
     static const char graph[] =
         "graph {\n  input %x: f32[1000000]\n  input %r: f32[64,50000]\n  input %u: i64[100000,2]\n"
-        "  input %i: i64[100000,2]\n  input %t: i64[1000,2]\n  input %c: f32[64,1024,768]\n"
+        "  input %j: i64[100000,1]\n  input %t: i64[1000,2]\n  input %c: f32[64,1024,768]\n"
         "  input %v: f32[64,8]\n"
         "  %a: f32[1000000] = cumsum %x {axis=0}\n"
         "  %b: i64[64,8] = topk %r {axis=1, k=8, largest=1}\n"
-        "  %s: i64[1000,2] = scatter_elements %t, %i, %u {axis=0, reduction=1}\n"
+        "  %s: i64[1000,2] = scatter_nd %t, %j, %u {axis=0, reduction=1}\n"
         "  %d: f32[64,1024,768] = cumsum %c {axis=1}\n"
         "  %e: f32[64,50000] = scatter_elements %r, %b, %v {axis=1, reduction=1}\n"
         "  output %a\n  output %b\n  output %s\n  output %d\n  output %e\n}\n";

@@ -228,25 +228,19 @@ FN void gather_lists(const Gather *g, const void *start, void *to, int bytes)
 
 /* Combines, in their order, v and sum[to] for the warp's lanes whose `to` is not negative: the first of the
  * lanes with the same `to` does it for all of them. */
-#define SCATTER_LANES(name, JOIN)                                                                            \
-    FN void scatter_##name(float *sum, int to, float v)                                                      \
+#define SCATTER_LANES(name, T, JOIN)                                                                         \
+    FN void name##_scatter(T *sum, int to, T v)                                                              \
     {                                                                                                        \
         const int lane = (int)threadIdx.x % 32;                                                              \
         const uint32_t same = __match_any_sync(0xffffffffu, to);                                             \
         const bool first = to >= 0 && lane == __ffs((int)same) - 1;                                          \
         uint32_t rest = first ? same : 0;                                                                    \
-        float all = first ? sum[to] : 0.f;                                                                   \
+        T all = first ? sum[to] : 0;                                                                         \
         while (__ballot_sync(0xffffffffu, rest != 0)) {                                                      \
-            const float x = __shfl_sync(0xffffffffu, v, rest ? __ffs((int)rest) - 1 : lane);                 \
+            const T x = __shfl_sync(0xffffffffu, v, rest ? __ffs((int)rest) - 1 : lane);                     \
             all = rest ? JOIN(all, x) : all;                                                                 \
             rest &= rest - 1;                                                                                \
         }                                                                                                    \
         if (first)                                                                                           \
             sum[to] = all;                                                                                   \
     }
-#define JOIN_SET(x, y) (y)
-SCATTER_LANES(set, JOIN_SET)
-SCATTER_LANES(add, JOIN_SUM)
-SCATTER_LANES(mul, JOIN_PROD)
-SCATTER_LANES(max, max_float)
-SCATTER_LANES(min, min_float)
