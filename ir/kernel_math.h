@@ -25,6 +25,7 @@
 
 #define REAL double
 #define R(x) ((REAL)(x))
+#define UNROLLED /* a loop whose variable indexes arrays: on a GPU these are to be in registers */
 
 #define EXP(x) exp(R(x))
 #define EXPM1(x) expm1(R(x))

@@ -10,6 +10,7 @@
 #pragma GCC diagnostic ignored "-Wunused-but-set-variable"
 
 #define FN static inline __attribute__((always_inline, unused))
+#define UNROLLED
 
 FN uint32_t bits_of_float(float f) { union { float f; uint32_t u; } x = {f}; return x.u; }
 FN float float_of_bits(uint32_t u) { union { uint32_t u; float f; } x = {u}; return x.f; }

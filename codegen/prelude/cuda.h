@@ -108,6 +108,7 @@ FN float bf16_of_chunk(const uint16_t *u, int e)
 #else
 #include "cuda_shim.h"
 #endif
+#define UNROLLED UNROLL
 
 /* e^x = 2^k 2^r to some 3 ulp, 0 instead of denormals.  The low bits of t are k + 127, in [0, 254]; |r| is at
  * most 1/2, or more where k is limited. */

@@ -98,7 +98,7 @@
     for (int64_t e = 0; e < count; e++)                                                                      \
         sum[e] = 0;                                                                                          \
     SAMPLE_POINT                                                                                             \
-    for (int64_t k = 0; k < every && hits; k++) {                                                            \
+    UNROLLED for (int64_t k = 0; k < every && hits; k++) {                                                   \
         SAMPLE_TAP                                                                                           \
         const REAL w = weight[a] * weight[b] * weight[c];                                                    \
         for (int64_t e = 0; e < count; e++)                                                                  \
@@ -131,7 +131,7 @@
                 continue;                                                                                    \
             const int64_t point = points + from + l;                                                         \
             SAMPLE_POINT                                                                                     \
-            for (int64_t k = 0; k < every && hits; k++) {                                                    \
+            UNROLLED for (int64_t k = 0; k < every && hits; k++) {                                           \
                 SAMPLE_TAP                                                                                   \
                 const REAL w = weight[a] * weight[b] * weight[c];                                            \
                 const int64_t to = (image * size + pixel) * channels + first;                                \
