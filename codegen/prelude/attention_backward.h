@@ -131,8 +131,8 @@ typedef struct {
     float dk[A_M * A_OUT(A_SIZE) / 2], dv[A_M * A_OUT(A_V_SIZE) / 2];
 } AT(Sums);
 
-FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int part, void *const *op,
-                 AT(Place) at)
+FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int column, int v_column,
+                 void *const *op, AT(Place) at)
 {
     float s[A_M][A_N][4], t[A_M][A_N][4], base[2 * A_N], delta[2 * A_N], inv[2 * A_N];
     AT(meet)(s, k, x.q, A_SIZE);
@@ -147,8 +147,8 @@ FN void AT(tile)(AT(Sums) *w, AT(Stage) x, const A_T *k, const A_T *v, int part,
             copy_8(inv + 2 * n, x.inv + AT(theirs)(n, 0));
     }
     AT(slopes)(s, t, base, delta, inv, op, at);
-    AT(gather)(w->dv, s, x.g + part * A_OUT(A_V_SIZE), A_V_SIZE);
-    AT(gather)(w->dk, t, x.q + part * A_OUT(A_SIZE), A_SIZE);
+    AT(gather)(w->dv, s, x.g + v_column, A_V_SIZE);
+    AT(gather)(w->dk, t, x.q + column, A_SIZE);
     AT(finish)(w->dv, A_OUT(A_V_SIZE) / 2);
     AT(finish)(w->dk, A_OUT(A_SIZE) / 2);
 }
@@ -160,8 +160,8 @@ FN void AT(go_to)(AT(Place) *at, int head, int begin, int end, int j)
     at->other = (begin + j % (end - begin)) * A_OTHER;
 }
 
-FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char *shared, int part,
-                      int begin, int end)
+FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char *shared, int column,
+                      int v_column, int begin, int end)
 {
     A_T *k = (A_T *)shared, *v = k + A_OWN_TILE(A_SIZE);
     const int share = (int)(A_HEADS / A_GROUPS), head = at.h, n = (end - begin) * share;
@@ -181,7 +181,7 @@ FN void AT(all_tiles)(AT(Sums) *w, void *const *op, AT(Place) at, unsigned char 
             AT(go_to)(&next, head, begin, end, j + 1);
             AT(issue)(AT(stage)(shared, j + 1), op, next);
         }
-        AT(tile)(w, AT(stage)(shared, j), k, v, part, op, at);
+        AT(tile)(w, AT(stage)(shared, j), k, v, column, v_column, op, at);
         at = next;
     }
 }
@@ -201,11 +201,12 @@ FN void AT(run)(void *const *op, unsigned char *shared)
     }
     AT(clear)(w.dk, A_M * A_OUT(A_SIZE) / 2);
     AT(clear)(w.dv, A_M * A_OUT(A_V_SIZE) / 2);
-    AT(all_tiles)(&w, op, at, shared, part, begin, end);
+    const int column = part * A_OUT(A_SIZE), v_column = part * A_OUT(A_V_SIZE);
+    AT(all_tiles)(&w, op, at, shared, column, v_column, begin, end);
     const int64_t g = at.h / share;
-    AT(put_rows)(A_OP_DK + at.b * A_K_BATCH + g * A_K_HEAD, A_K_ROW, part, A_SCALE, w.dk, at, A_COLS,
+    AT(put_rows)(A_OP_DK + at.b * A_K_BATCH + g * A_K_HEAD, A_K_ROW, column, A_SCALE, w.dk, at, A_COLS,
                  A_SIZE);
-    AT(put_rows)(A_OP_DV + at.b * A_V_BATCH + g * A_V_HEAD, A_V_ROW, part, A_DROPOUT ? A_KEEP_FACTOR : 1,
+    AT(put_rows)(A_OP_DV + at.b * A_V_BATCH + g * A_V_HEAD, A_V_ROW, v_column, A_DROPOUT ? A_KEEP_FACTOR : 1,
                  w.dv, at, A_COLS, A_V_SIZE);
 }
 #endif
@@ -224,7 +225,7 @@ FN void AT(leave)(const AT(Stats) * w, void *const *op, AT(Place) at)
     }
 }
 
-FN void AT(tile)(float *dq, const AT(Stats) *w, const A_T *q, const A_T *g, const A_T *k, int part,
+FN void AT(tile)(float *dq, const AT(Stats) *w, const A_T *q, const A_T *g, const A_T *k, int column,
                  void *const *op, AT(Place) at)
 {
     float s[A_M][A_N][4], t[A_M][A_N][4];
@@ -233,7 +234,7 @@ FN void AT(tile)(float *dq, const AT(Stats) *w, const A_T *q, const A_T *g, cons
     AT(finish)(&s[0][0][0], A_N * 4);
     AT(finish)(&t[0][0][0], A_N * 4);
     AT(slopes)(s, t, w->base, w->delta, w->inv, op, at);
-    AT(gather)(dq, t, k + part * A_OUT(A_SIZE), A_SIZE);
+    AT(gather)(dq, t, k + column, A_SIZE);
     AT(finish)(dq, A_OUT(A_SIZE) / 2);
 }
 
@@ -278,10 +279,10 @@ FN void AT(run)(void *const *op, unsigned char *shared)
         __syncthreads();
         if (j + 1 < end)
             AT(issue)(k + (j + 1 - begin) % 2 * A_TILES, op, at, j + 1);
-        AT(tile)(dq, &w, q, g, k + (j - begin) % 2 * A_TILES, part, op, at);
+        AT(tile)(dq, &w, q, g, k + (j - begin) % 2 * A_TILES, part * A_OUT(A_SIZE), op, at);
     }
-    AT(put_rows)(A_OP_DQ + at.b * A_Q_BATCH + at.h * A_Q_HEAD, A_Q_ROW, part, A_SCALE, dq, at, A_ROWS,
-                 A_SIZE);
+    AT(put_rows)(A_OP_DQ + at.b * A_Q_BATCH + at.h * A_Q_HEAD, A_Q_ROW, part * A_OUT(A_SIZE), A_SCALE, dq, at,
+                 A_ROWS, A_SIZE);
 }
 #endif
 

@@ -477,8 +477,9 @@ FN void AT(put_half)(A_T *x, int64_t at, int c, int size, float v0, float v1)
 #define A_PUT(type) A_PUT_AT(CAT(A_PUT_, type))
 
 #if A_PART == A_QUERIES || A_PART == A_KEYS
-/* Stores part `part` of the own rows, of `size` elements; those from `rows` on do not exist. */
-FN void AT(put_rows)(A_G *x, int64_t stride, int part, float factor, const float *v, AT(Place) at, int rows,
+/* Stores the columns from `column` on of the own rows, of `size` elements; rows from `rows` on do not
+ * exist. */
+FN void AT(put_rows)(A_G *x, int64_t stride, int column, float factor, const float *v, AT(Place) at, int rows,
                      int size)
 {
     UNROLL
@@ -491,8 +492,7 @@ FN void AT(put_rows)(A_G *x, int64_t stride, int part, float factor, const float
                 if (r < rows) {
                     const float *y = v + A_AT(size, m, d) + i;
                     A_PUT(A_GRADIENT_TYPE)
-                    (x, r * stride, part * A_OUT(size) + AT(theirs)(d, 0), size, y[0] * factor,
-                     y[1] * factor);
+                    (x, r * stride, column + AT(theirs)(d, 0), size, y[0] * factor, y[1] * factor);
                 }
         }
 }
