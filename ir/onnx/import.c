@@ -252,7 +252,10 @@ static bool index_producers(Sorter *s, size_t count)
         for (size_t k = 0; k < s->node[i]->n_output; k++) {
             const char *name = pb(s->node[i]->output[k]);
             if (is_taken(s, name, i))
-                return fail(s->x->d, "two values are named '%s'", name);
+                return fail(s->x->d,
+                            "two values are named '%s': rename one (PyTorch's exporter calls results by "
+                            "their operators, so give a parameter called so another name) and export again",
+                            name);
         }
     return true;
 }
