@@ -139,15 +139,14 @@ static void print_line(Printer *pr, const Kernel *k)
     }
 }
 
-/* Sums of 16-bit elements are in f32 if that is their result's type; scatter_elements rounds each to 16 bits.
- */
+/* scatter_elements rounds each sum to its result's type, gather_elements' gradient sums up in f32. */
 void scatter_prelude(Printer *pr, const Kernel *k)
 {
     const Writer *w = &pr->w;
     const DType type = scatter_type(k);
     const char *name = dtype_name[type];
     cuda_define_join(w, "SCATTER_BOTH(a, b)", k->p[9], type);
-    if (dtype_is_half(type))
+    if (dtype_is_half(type) && cuda_is_body(k, "scatter_elements"))
         text_define(w, "SCATTER_JOIN(a, b)", "%s_load(%s_store(SCATTER_BOTH(a, b)))", name, name);
     else
         text_define(w, "SCATTER_JOIN(a, b)", "SCATTER_BOTH(a, b)");
