@@ -310,7 +310,7 @@ START_TEST(test_command)
     ckc_refuses("solve in.dag --moves many", 1, "--moves: 'many' is not a number");
     ckc_refuses("solve in.dag", 1, "--budget is missing");
     ckc_refuses("solve in.dag --nonsense", 1, "--nonsense");
-    ckc_refuses("pack in.csv -o /nonexistent/out.csv", 1, "/nonexistent/out.csv");
+    ckc_refuses("pack in.csv -o /no/such/out.csv", 1, "/no/such/out.csv");
 }
 END_TEST
 

@@ -490,7 +490,9 @@ void state_fit_kernel(State *st, int32_t slot)
         return;
     int32_t own = st->kws[kernel_row(st, st->op[slot], st->kernel[slot])];
     int32_t room = st->levels.limit - levels_at(&st->levels, slot) + own;
-    state_set_kernel(st, slot, rm_best_kernel(o, room * st->quantum));
+    int32_t kernel = rm_best_kernel(o, room * st->quantum);
+    if (st->kws[kernel_row(st, st->op[slot], kernel)] <= room)
+        state_set_kernel(st, slot, kernel);
 }
 
 void state_undo(State *st)

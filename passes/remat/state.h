@@ -76,7 +76,7 @@ bool state_remove(State *st, int32_t slot);
  * must undo. */
 bool state_move(State *st, int32_t from, int32_t to);
 void state_set_kernel(State *st, int32_t slot, int32_t kernel);
-/* Gives the run at slot the cheapest kernel that its level allows, the leanest if none fits. */
+/* Gives the run at slot the cheapest kernel that its level allows, if one fits. */
 void state_fit_kernel(State *st, int32_t slot);
 
 /* Makes the slot free: the runs at and before it, up to the nearest free slot, move one to
