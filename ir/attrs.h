@@ -48,13 +48,9 @@ static inline SliceAttrs slice_all(const Type *t) /* the slice that is all of t 
 /* The slice of w, which broadcasts to the whole, that belongs to a slice of the whole; at NULL: all of w. */
 Val build_slice_like(Graph *g, Val w, const Type *whole, const SliceAttrs *at);
 
-typedef struct {
-    int64_t axis;
-} AxisAttrs; /* concat x...; softmax, log_softmax x; gather_nd x, i */
+typedef struct { int64_t axis; } AxisAttrs; /* concat x...; softmax, log_softmax x; gather_nd x, i */
 /* gather x, i.  padding: indices equal to it give no gradient (PyTorch's padding_idx); -1: all do. */
-typedef struct {
-    int64_t axis, padding;
-} GatherAttrs;
+typedef struct { int64_t axis, padding; } GatherAttrs;
 typedef struct { Ints before, after; int64_t mode; double value; } PadAttrs; /* pad x; counts >= 0 */
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 typedef struct { Ints axes; int64_t keepdims; } ReduceAttrs; /* reduce_sum|max|min|prod x */
