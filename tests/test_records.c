@@ -147,6 +147,27 @@ START_TEST(computed_beside_a_parameter)
 }
 END_TEST
 
+/* So do weights that stand for several of a call, as an LSTM's gates in ONNX's order. */
+START_TEST(made_of_several_parameters)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "22", true);
+    add_value(&b, &a, "y", FLOAT, "22", false);
+    add_tensor(&b, "val", 2, (int64_t[]){2, 2}, odd);
+    add_recorded(&b, &a, "MatMul", "x val", "y", "%y = lstm(args = (%x, [%p_i, %p_h, %p_b]))", NULL);
+    add_signature(&b, &a,
+                  "p_i: PARAMETER target='r.weight_ih'\np_h: PARAMETER target='r.weight_hh'\n"
+                  "p_b: PARAMETER target='r.bias'\n");
+    Imported r = import_file(save(&b, &a, "gates.onnx"));
+    ck_assert_int_eq(params_with(&r, false), 1);
+    ck_assert(noted(r.m, ONNX_REMARK, "val", "no node reads (of r.weight_ih, r.weight_hh, r.bias)"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* What it computed from a parameter that is read elsewhere, too, may be a constant: a note says so of one as
  * large as a parameter. */
 START_TEST(computed_beside_its_parameter)
@@ -212,6 +233,7 @@ Suite *suite_records(void)
     tcase_add_test(t, padding_rows_receive_no_gradient);
     tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, computed_beside_a_parameter);
+    tcase_add_test(t, made_of_several_parameters);
     tcase_add_test(t, computed_beside_its_parameter);
     tcase_add_test(t, parameter_that_nothing_reads);
     suite_add_tcase(s, t);

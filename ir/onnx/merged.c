@@ -472,6 +472,38 @@ static void find_computed(Finder *f)
     }
 }
 
+/* Adds the parameters that the call names and no tensor is told to be; returns whether one is no bias: those
+ * are left out by the exporter if they are zeros. */
+static bool add_lost(Finder *f, NameMap *seen, const Record *r)
+{
+    bool weight = false;
+    for (int i = 0; i < r->nparam; i++) {
+        const char *name = r->param[i]->name;
+        if (tensor_of(f, name) || name_get(&f->known, name))
+            continue;
+        weight |= !is_bias(name);
+        if (name_add(seen, name, 0))
+            add_name(f, &f->out->lost, name);
+    }
+    return weight;
+}
+
+/* Finds what the exporter made of several parameters of a call: the gates of an LSTM in ONNX's order. */
+static void find_remade(Finder *f)
+{
+    NameMap seen = name_map(&f->m->arena);
+    for (uint32_t i = 0, n; i < f->nread && f->signature->n; i += n) {
+        const char *own = f->read[i].of->name;
+        bool unknown = !declared(f->signature, own), made = false;
+        for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++)
+            unknown &= !f->read[i + n].weak && f->read[i + n].param == own;
+        for (uint32_t k = i; k < i + n && unknown; k++)
+            made |= add_lost(f, &seen, &f->record[f->read[k].node]);
+        if (made)
+            add_name(f, &f->out->remade, own);
+    }
+}
+
 const Merged *model_merged(OnnxModel *m)
 {
     if (m->merged)
@@ -501,6 +533,7 @@ const Merged *model_merged(OnnxModel *m)
     if (f.record)
         find_dropped(&f);
     find_computed(&f);
+    find_remade(&f);
     index_reads(&f);
     add_tensors(&f);
     widen_nodes(&f);

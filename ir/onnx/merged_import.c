@@ -130,20 +130,25 @@ static uint32_t trained_as(Import *x, const Merged *merged, const char *of, cons
 
 static bool report_computed(Import *x, const Merged *merged)
 {
-    const Names *list[] = {&merged->computed, &merged->constant};
-    const char **name = NEW(x->a, const char *, list[0]->n + list[1]->n + merged->n + 1);
-    uint32_t n = 0;
-    for (int k = 0; k < 2; k++)
+    const Names *list[] = {&merged->remade, &merged->computed, &merged->constant};
+    const Names *unread = &merged->unread, *lost = &merged->lost;
+    const char **name = NEW(x->a, const char *, list[0]->n + list[1]->n + list[2]->n + merged->n + 1);
+    const char **of = NEW(x->a, const char *, unread->n + lost->n + 1);
+    uint32_t n = 0, behind = 0;
+    for (int k = 0; k < (unread->n ? 3 : 1); k++)
         for (uint32_t i = 0; i < list[k]->n; i++)
             n += trained_as(x, merged, list[k]->name[i], name + n);
-    if (!n || !merged->unread.n)
+    for (uint32_t i = 0; i < unread->n; i++)
+        of[behind++] = unread->name[i];
+    for (uint32_t i = 0; i < lost->n && merged->remade.n; i++)
+        of[behind++] = lost->name[i];
+    if (!n)
         return false;
-    note(
-        x, ONNX_REMARK, name[0],
-        "%s computed by the exporter and train%s in place of parameters that no node reads "
-        "(of %s); export with optimize=False to train those",
-        n > 1 ? arena_printf(x->a, "and %s: were", listing(x, name + 1, n - 1)) : "was",
-        n > 1 ? "" : "s", listing(x, merged->unread.name, merged->unread.n));
+    note(x, ONNX_REMARK, name[0],
+         "%s computed by the exporter and train%s in place of parameters that no node reads "
+         "(of %s); export with optimize=False to train those",
+         n > 1 ? arena_printf(x->a, "and %s: were", listing(x, name + 1, n - 1)) : "was", n > 1 ? "" : "s",
+         listing(x, of, behind));
     return true;
 }
 

@@ -299,6 +299,8 @@ typedef struct Merged {
     Names unread;   /* parameters of the program that no node has read */
     Names computed; /* tensors of no known origin that may be computed from unread parameters */
     Names constant; /* tensors of no known origin in modules without unread parameters */
+    Names remade;   /* tensors of no known origin that stand for several parameters, of `lost` */
+    Names lost;     /* parameters that nodes have read, and no tensor of the file is told to be */
     size_t ninitializer, nadded; /* initializers: the file's; added ones, for parameters told apart */
 } Merged;
 
