@@ -436,6 +436,46 @@ static int by_prefix(const void *prefix, const void *name)
     return strncmp(prefix, *(const char *const *)name, strlen(prefix));
 }
 
+/* Is the name in a list that is sorted, as the reads that it comes from? */
+static bool holds(const Names *list, const char *name)
+{
+    return list->n && bsearch(&name, list->name, list->n, sizeof name, by_text);
+}
+
+/* Is it a parameter that the file does not have, and no tensor is told to be? */
+static bool is_lost(const Finder *f, const char *name)
+{
+    return !tensor_of(f, name) && !name_get(&f->known, name);
+}
+
+/* Has the call read a lost parameter that is no bias, which the exporter leaves out if it is zero? */
+static bool lost_weight(const Finder *f, const Record *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->nparam; i++)
+        any |= is_lost(f, r->param[i]->name) && !is_bias(r->param[i]->name);
+    return any;
+}
+
+/* Finds what the exporter made of several parameters of a call: the gates of an LSTM in ONNX's order. */
+static void find_remade(Finder *f)
+{
+    NameMap seen = name_map(&f->m->arena);
+    for (uint32_t i = 0, n; i < f->nread && f->signature->n; i += n) {
+        const char *own = f->read[i].of->name;
+        const Record *call = &f->record[f->read[i].node];
+        bool unknown = !declared(f->signature, own);
+        for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++)
+            unknown &= !f->read[i + n].weak && f->read[i + n].param == own;
+        if (!unknown || !lost_weight(f, call))
+            continue;
+        add_name(f, &f->out->remade, own);
+        for (int k = 0; k < call->nparam; k++)
+            if (is_lost(f, call->param[k]->name) && name_add(&seen, call->param[k]->name, 0))
+                add_name(f, &f->out->lost, call->param[k]->name);
+    }
+}
+
 /* Can the node have read what the exporter made of a parameter that no record mentions? */
 static bool lies_under(const Finder *f, const char *scope)
 {
@@ -467,40 +507,8 @@ static void find_computed(Finder *f)
             in_scope |= r->param != own; /* a name made of a module's that lacks a parameter */
             under |= here;
         }
-        if (!named && (under || !in_scope))
+        if (!named && (under || !in_scope) && !holds(&out->remade, own))
             add_name(f, under ? &out->computed : &out->constant, own);
-    }
-}
-
-/* Adds the parameters that the call names and no tensor is told to be; returns whether one is no bias: those
- * are left out by the exporter if they are zeros. */
-static bool add_lost(Finder *f, NameMap *seen, const Record *r)
-{
-    bool weight = false;
-    for (int i = 0; i < r->nparam; i++) {
-        const char *name = r->param[i]->name;
-        if (tensor_of(f, name) || name_get(&f->known, name))
-            continue;
-        weight |= !is_bias(name);
-        if (name_add(seen, name, 0))
-            add_name(f, &f->out->lost, name);
-    }
-    return weight;
-}
-
-/* Finds what the exporter made of several parameters of a call: the gates of an LSTM in ONNX's order. */
-static void find_remade(Finder *f)
-{
-    NameMap seen = name_map(&f->m->arena);
-    for (uint32_t i = 0, n; i < f->nread && f->signature->n; i += n) {
-        const char *own = f->read[i].of->name;
-        bool unknown = !declared(f->signature, own), made = false;
-        for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++)
-            unknown &= !f->read[i + n].weak && f->read[i + n].param == own;
-        for (uint32_t k = i; k < i + n && unknown; k++)
-            made |= add_lost(f, &seen, &f->record[f->read[k].node]);
-        if (made)
-            add_name(f, &f->out->remade, own);
     }
 }
 
@@ -532,8 +540,8 @@ const Merged *model_merged(OnnxModel *m)
     find_copies(&f);
     if (f.record)
         find_dropped(&f);
-    find_computed(&f);
     find_remade(&f);
+    find_computed(&f);
     index_reads(&f);
     add_tensors(&f);
     widen_nodes(&f);
@@ -544,7 +552,5 @@ const Merged *model_merged(OnnxModel *m)
 bool is_own_constant(Import *x, const char *name, const Tensor *t)
 {
     const Merged *merged = model_merged(x->m);
-    const Names *constant = &merged->constant; /* sorted, as the reads they come from */
-    return constant->n && bsearch(&name, constant->name, constant->n, sizeof name, by_text) &&
-           (merged->unread.n == 0 || tensor_is_uniform(t));
+    return holds(&merged->constant, name) && (merged->unread.n == 0 || tensor_is_uniform(t));
 }

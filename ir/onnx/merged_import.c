@@ -140,7 +140,7 @@ static bool report_computed(Import *x, const Merged *merged)
             n += trained_as(x, merged, list[k]->name[i], name + n);
     for (uint32_t i = 0; i < unread->n; i++)
         of[behind++] = unread->name[i];
-    for (uint32_t i = 0; i < lost->n && merged->remade.n; i++)
+    for (uint32_t i = 0; i < lost->n; i++)
         of[behind++] = lost->name[i];
     if (!n)
         return false;
