@@ -39,17 +39,15 @@ int cuda_attention_keys(const Kernel *k, int64_t *key)
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
-static int padded(int64_t size, int step) { return (int)(ceil_div(size, step) * step); }
-
 /* What the columns of tiles are a multiple of. */
 static int step_of(const Kernel *k)
 {
-    int both = padded(k->p[P_SIZE], COLUMNS) + padded(k->p[P_V_SIZE], COLUMNS);
+    int64_t both = round_up(k->p[P_SIZE], COLUMNS) + round_up(k->p[P_V_SIZE], COLUMNS);
     return both > 8 * COLUMNS ? 2 * COLUMNS : COLUMNS;
 }
 
 /* Columns of tiles of q and k (p: P_SIZE), or of v and o (P_V_SIZE). */
-static int columns_of(const Kernel *k, int p) { return padded(k->p[p], step_of(k)); }
+static int columns_of(const Kernel *k, int p) { return (int)round_up(k->p[p], step_of(k)); }
 
 /* The columns of heads of one size that need as much of registers and shared memory as these in a part. */
 static int equal_columns(const Kernel *k, Part part)

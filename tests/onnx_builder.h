@@ -24,7 +24,7 @@ typedef struct {
     size_t nvalue;
 } Builder;
 
-enum { FLOAT = 1 }; /* TensorProto.DataType */
+enum { FLOAT = 1, INT64 = 7 }; /* TensorProto.DataType */
 
 void start(Builder *b, int opset);
 /* Adds a node; in and out are the names of its operands and results, separated by blanks, "_" for none. */

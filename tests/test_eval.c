@@ -4,8 +4,6 @@
 #include "onnx_builder.h"
 #include "runtime/data.h"
 
-enum { INT64 = 7 };
-
 #define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
 
 /* Networks exported in training form compute PyTorch's eval() as they are and after being saved, unless

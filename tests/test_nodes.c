@@ -9,7 +9,6 @@
 #include "imported.h"
 #include "onnx_builder.h"
 
-enum { INT64 = 7 };
 #define LARGEST "9223372036854775807" /* INT64_MAX */
 
 /* Starts a model with output y and the node y = op(in), which is returned.  The caller adds the operands, and

@@ -157,7 +157,6 @@ END_TEST
  * on an earlier one. */
 START_TEST(inputs_by_number)
 {
-    enum { INT64 = 7 };
     static float w[6] = {1, 2, 3, 4, 5, 6}, x[8] = {1}, target[12];
     int64_t k = 4, shape[2] = {4, 2};
     Arena a = {0};

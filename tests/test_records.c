@@ -69,7 +69,7 @@ START_TEST(padding_rows_receive_no_gradient)
         Builder b;
         Diag d = {0};
         start(&b, 13);
-        add_value(&b, &a, "ids", 7 /* INT64 */, "8", true);
+        add_value(&b, &a, "ids", INT64, "8", true);
         add_value(&b, &a, "y", FLOAT, "84", false);
         add_tensor(&b, "w", 2, (int64_t[]){2, 4}, odd);
         add_recorded(

@@ -9,7 +9,7 @@
 #include "onnx_builder.h"
 #include "runtime/runtime.h"
 
-enum { INT64 = 7, STRING = 8 };
+enum { STRING = 8 };
 
 /* ---- roles -------------------------------------------------------------- */
 

@@ -68,10 +68,10 @@ static int64_t padding_row(OnnxModel *m, const WireField *call)
 {
     static const char embedding[] = "[target=torch.ops.aten.embedding.default]";
     long long row = -1;
-    const char *text = arena_strndup(&m->arena, (const char *)call->data, call->size);
-    const char *args = strstr(text, embedding);
-    if (args)
-        sscanf(args + strlen(embedding), "(args = (%*[^,], %*[^,], %18lld", &row);
+    if (has_text(call, embedding)) {
+        const char *text = arena_strndup(&m->arena, (const char *)call->data, call->size);
+        sscanf(strstr(text, embedding) + strlen(embedding), "(args = (%*[^,], %*[^,], %18lld", &row);
+    }
     return row;
 }
 

@@ -181,9 +181,8 @@ static bool gather_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 }
 
 /* Adds the gradient, [outer, indices, inner], to zeros [outer, rows, inner]; of indices behind the last row
- * (those of gather's padding) nothing.  ScatterND would need no index
- * for each element, but onnxruntime runs it on several threads at once, and loses terms where indices are
- * equal. */
+ * (those of gather's padding) nothing.  ScatterND would need no index for each element, but onnxruntime runs
+ * it on several threads at once, and loses terms where indices are equal. */
 static bool gather_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
 {
     const Type *x = out_type(g, n, 0);
@@ -191,11 +190,10 @@ static bool gather_bwd_onnx(OnnxNodes *o, const Graph *g, const Node *n)
     int64_t count = type_count(in_type(g, n, 1)), outer = dims_product(x, 0, axis);
     int64_t inner = dims_product(x, axis + 1, x->rank), dims[] = {outer, count, inner};
     OnnxVal dy = onnx_reshape(o, onnx_cast(o, onnx_in(o, 0), x->dt), 3, dims);
-    OnnxVal index = onnx_reshape(o, index_onnx(o, g, n), 3, (int64_t[]){1, count, 1});
-    DType dt = in_type(g, n, 1)->dt == DT_I32 ? DT_I32 : DT_I64;
-    OnnxVal inside = onnx_op2(o, "Less", index, onnx_scalar(o, dt, (double)x->dim[axis]));
+    OnnxVal index = onnx_reshape(o, onnx_cast(o, onnx_in(o, 1), DT_I64), 3, (int64_t[]){1, count, 1});
+    OnnxVal inside = onnx_op2(o, "Less", index, onnx_scalar(o, DT_I64, (double)x->dim[axis]));
     dy = onnx_op3(o, "Where", inside, dy, onnx_scalar(o, x->dt, 0));
-    index = onnx_op3(o, "Where", inside, index, onnx_scalar(o, dt, 0));
+    index = onnx_op3(o, "Where", inside, index, onnx_scalar(o, DT_I64, 0));
     OnnxVal zeros = onnx_zeros(o, x->dt, 3, (int64_t[]){outer, x->dim[axis], inner});
     OnnxVal dx = onnx_op3(o, "ScatterElements", zeros, onnx_expand(o, index, 3, dims), dy);
     onnx_attr(o, "axis", 1);

@@ -176,7 +176,8 @@ static bool topk_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 
 /* clang-format off */
 /* A step sifts an item down from place `at`: of the first k, until they are a heap; each further one, from
- * above the top, which it takes or does not; then the last of the heap, whose place the top has. */
+ * above the top, which it takes or does not; then the last of the heap, whose place the top has.  Of two
+ * items the one of the larger index is in front only if its element is. */
 KERNEL(topk,
     const int64_t extent = p[0], inner = p[1], k = p[2], heaped = k / 2, looked = heaped + extent - k;
     const int64_t from = i / inner * extent * inner + i % inner;
@@ -195,14 +196,11 @@ KERNEL(topk,
             at = next;
             for (int64_t below = FMAX(0, 2 * at + 1); below < FMIN(size, 2 * at + 3); below++) {
                 const int64_t other = I(1, to + below * inner);
-                const int64_t a = from + last * inner, b = from + other * inner;
+                const int64_t a = from + FMAX(last, other) * inner, b = from + FMIN(last, other) * inner;
                 const int before = p[4] ? (p[3] ? I(0, a) > I(0, b) : I(0, a) < I(0, b))
                                         : (p[3] ? F(0, a) > F(0, b) : F(0, a) < F(0, b)) ||
                                           (ISNAN(F(0, a)) && !ISNAN(F(0, b)));
-                const int behind = p[4] ? (p[3] ? I(0, b) > I(0, a) : I(0, b) < I(0, a))
-                                        : (p[3] ? F(0, b) > F(0, a) : F(0, b) < F(0, a)) ||
-                                          (ISNAN(F(0, b)) && !ISNAN(F(0, a)));
-                if (before || (!behind && last < other)) {
+                if (before == (last > other)) {
                     last = other;
                     next = below;
                 }
