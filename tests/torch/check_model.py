@@ -9,7 +9,7 @@ Per case and variant (raw: dynamo, optimizer off; default: dynamo; legacy: Torch
 
     loss, gradients   ckc's distance from PyTorch in double precision, relative to the norm of all gradients,
                       beside that of PyTorch's own single precision; parameters that do not train
-    f32 P %, bf16 P % "same" where a step within P % of the memory makes the same bits ("at least": at the least
+    f32 P %, bf16 P % "same" where a step within P % of the memory makes the same bits ("at least": at the
                       budget known, which is more than P %), else what ckc said
     plan              bytes and milliseconds planned for --device, and kernels
     train             4 AdamW steps: weights against double precision; bits at 80 %, of a run that is resumed and of
