@@ -4,7 +4,8 @@
  * (lower), (b) makes no cycle through the rest of the graph, (c) lies in one phase: forward
  * and backward never share a kernel, which would keep a value across the loss that nothing needs
  * to keep.  In the forward phase a producer joins only if nothing else needs its result: a value that
- * is stored anyway is a place where rematerialization can start.  In the backward phase,
+ * is stored anyway is a place where rematerialization can start.  There, pointwise kernels that compute
+ * parts of one value which ends with them join (gates of a recurrent cell).  In the backward phase,
  * reductions of one large operand join although neither needs the other, and on a GPU sums of columns
  * join the kernel that reduces the same rows (ir/column_sums.c).
  * Groups are fixed before rematerialization, so every budget runs the same kernels. */
@@ -34,7 +35,7 @@ typedef struct {
 static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->order[pos].i]; }
 
 /* The reason to join nodes into one kernel. */
-typedef enum { PRODUCERS, SIBLINGS, COLUMNS } Reason;
+typedef enum { PRODUCERS, PARTS, SIBLINGS, COLUMNS } Reason;
 
 /* Does the kernel store nothing but reductions? */
 static bool only_reductions(const Kernel *k)
@@ -237,8 +238,8 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Re
     Command c;
     ok = ok && lower(&c, &a, f->g, ids, n, live, NULL) && c.nread + c.nwrite <= MAX_OPERANDS &&
          c.k.nins <= MAX_INSTRUCTIONS && (why != SIBLINGS || only_reductions(&c.k)) &&
-         kernel_has_column_sums(&c.k) == (why == COLUMNS) && !(c.k.red && has_concat(f, set, n)) &&
-         results_stand_alone(f, &c.k, set, n);
+         (why != PARTS || !c.k.red) && kernel_has_column_sums(&c.k) == (why == COLUMNS) &&
+         !(c.k.red && has_concat(f, set, n)) && results_stand_alone(f, &c.k, set, n);
     for (int i = 0; ok && i < c.nwrite; i++) /* every stored value is needed outside */
         ok = live[c.vals[c.nread + i].i];
     for (int i = 0; i < n; i++)
@@ -314,6 +315,92 @@ static bool shrinks(const Fuse *f, uint32_t pos)
 {
     const Node *n = at(f, pos);
     return n->nin == 1 && type_count(val_type(f->g, n->out[0])) < type_count(val_type(f->g, n->in[0]));
+}
+
+/* Does a member of the unit read this root value? */
+static bool unit_reads(const Fuse *f, uint32_t unit, Val r)
+{
+    bool found = false;
+    uint32_t p = unit;
+    do
+        for (int i = 0; i < at(f, p)->nin; i++)
+            found |= graph_root(f->g, at(f, p)->in[i]).i == r.i;
+    while (!found && (p = f->next[p]) != 0);
+    return found;
+}
+
+/* Does a member of the unit read a result of the other? */
+static bool follows(const Fuse *f, uint32_t unit, uint32_t other)
+{
+    bool found = false;
+    uint32_t p = unit;
+    do
+        for (int i = 0; i < at(f, p)->nin; i++) {
+            int64_t q = producer(f, at(f, p)->in[i]);
+            found |= q >= 0 && f->unit[q] == other;
+        }
+    while (!found && (p = f->next[p]) != 0);
+    return found;
+}
+
+/* Does the unit read nothing of other kernels that the other unit does not read, but for scalars? */
+static bool reads_within(const Fuse *f, uint32_t unit, uint32_t other)
+{
+    bool all = true;
+    uint32_t p = unit;
+    do
+        for (int i = 0; i < at(f, p)->nin; i++) {
+            Val r = graph_root(f->g, at(f, p)->in[i]);
+            int64_t q = producer(f, r);
+            if (r.i && (q < 0 || f->unit[q] != unit) && type_count(val_type(f->g, r)) > 1)
+                all &= unit_reads(f, other, r);
+        }
+    while (all && (p = f->next[p]) != 0);
+    return all;
+}
+
+/* Bytes of what others read of the unit. */
+static int64_t result_bytes(const Fuse *f, uint32_t unit, const bool *ends)
+{
+    uint32_t set[MAX_NODES + 2];
+    int n = collect(f, unit, set, 0);
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        for (int o = 0; o < at(f, set[i])->nout; o++)
+            if (read_outside(f, at(f, set[i])->out[o], set, n, ends))
+                bytes += type_bytes(val_type(f->g, at(f, set[i])->out[o]));
+    return bytes;
+}
+
+/* Joins the pointwise units that read a value, and nothing else that the first does not read, if it ends with
+ * them or with what follows from them, and is no smaller than their results: then as much is held as before.
+ */
+static void try_parts(Fuse *f, Val r, const bool *can, const bool *ends)
+{
+    enum { MOST = 8 };
+    uint32_t part[MOST];
+    int n = 0;
+    int64_t bytes = 0;
+    for (const uint32_t *u = f->users[r.i]; u && *u; u++) {
+        uint32_t unit = f->unit[*u - 1];
+        bool same = n == 0 || reads_within(f, unit, part[0]);
+        if (*u - 1 > f->loss || !can[*u - 1] || ends[r.i] || n == MOST)
+            return;
+        if (!in_set(part, n, unit) && same)
+            bytes += result_bytes(f, part[n++] = unit, ends);
+    }
+    if (n < 2 || type_count(val_type(f->g, r)) == 1 || bytes > type_bytes(val_type(f->g, r)))
+        return;
+    for (const uint32_t *u = f->users[r.i]; u && *u; u++) {
+        bool one = in_set(part, n, f->unit[*u - 1]);
+        for (int i = 0; i < n && !one; i++)
+            one = follows(f, f->unit[*u - 1], part[i]);
+        if (!one)
+            return;
+    }
+    for (int i = 1; i < n; i++)
+        try_union(f, part[0], part[i], ends, PARTS);
+    try_join(f, part[0], can, ends);
 }
 
 /* Joins sums over the same large operand (gradients of scale and bias), which then read it once; COLUMNS:
@@ -492,6 +579,9 @@ bool pass_fuse(Graph *g, PassCtx *cx)
         for (uint32_t p = 0; p < n; p++)
             if (can[p] && node_widens(g, at(&f, p)) == later)
                 try_join(&f, p, can, ends);
+    for (uint32_t p = 0; p < f.loss && p < n; p++)
+        for (int o = 0; o < at(&f, p)->nout && !is_view(at(&f, p)); o++)
+            try_parts(&f, at(&f, p)->out[o], can, ends);
     Reason last = step_device(cx->opt)->capability > 0 ? COLUMNS : SIBLINGS;
     for (Reason why = SIBLINGS; why <= last; why++)
         for (uint32_t p = f.loss + 1; p < n; p++)
