@@ -4,11 +4,11 @@
  * (lower), (b) makes no cycle through the rest of the graph, (c) lies in one phase: forward
  * and backward never share a kernel, which would keep a value across the loss that nothing needs
  * to keep.  In the forward phase a producer joins only if nothing else needs its result: a value that
- * is stored anyway is a place where rematerialization can start.  There, pointwise kernels that compute
- * parts of one value which ends with them join (gates of a recurrent cell).  In the backward phase,
- * reductions of one large operand join although neither needs the other, and on a GPU sums of columns
- * join the kernel that reduces the same rows (ir/column_sums.c).
- * Groups are fixed before rematerialization, so every budget runs the same kernels. */
+ * is stored anyway is a place where rematerialization can start.  Pointwise kernels that are the
+ * last to read a value join although neither needs the other (gates of a recurrent cell, gradients of the
+ * factors of a gated product).  In the backward phase, reductions of one large operand join although neither
+ * needs the other, and on a GPU sums of columns join the kernel that reduces the same rows
+ * (ir/column_sums.c). Groups are fixed before rematerialization, so every budget runs the same kernels. */
 #include "fuse.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ typedef struct {
 static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->order[pos].i]; }
 
 /* The reason to join nodes into one kernel. */
-typedef enum { PRODUCERS, PARTS, SIBLINGS, COLUMNS } Reason;
+typedef enum { PRODUCERS, LAST_READERS, SIBLINGS, COLUMNS } Reason;
 
 /* Does the kernel store nothing but reductions? */
 static bool only_reductions(const Kernel *k)
@@ -238,7 +238,7 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Re
     Command c;
     ok = ok && lower(&c, &a, f->g, ids, n, live, NULL) && c.nread + c.nwrite <= MAX_OPERANDS &&
          c.k.nins <= MAX_INSTRUCTIONS && (why != SIBLINGS || only_reductions(&c.k)) &&
-         (why != PARTS || !c.k.red) && kernel_has_column_sums(&c.k) == (why == COLUMNS) &&
+         (why != LAST_READERS || !c.k.red) && kernel_has_column_sums(&c.k) == (why == COLUMNS) &&
          !(c.k.red && has_concat(f, set, n)) && results_stand_alone(f, &c.k, set, n);
     for (int i = 0; ok && i < c.nwrite; i++) /* every stored value is needed outside */
         ok = live[c.vals[c.nread + i].i];
@@ -317,90 +317,108 @@ static bool shrinks(const Fuse *f, uint32_t pos)
     return n->nin == 1 && type_count(val_type(f->g, n->out[0])) < type_count(val_type(f->g, n->in[0]));
 }
 
-/* Does a member of the unit read this root value? */
-static bool unit_reads(const Fuse *f, uint32_t unit, Val r)
+/* Units that may become one. */
+typedef struct {
+    uint32_t unit[8];
+    int n;
+} Units;
+
+enum { MOST_UNITS = sizeof((Units *)0)->unit / sizeof(uint32_t) };
+
+/* Lists what the units read of other kernels, each value once; returns their number. */
+static int operands_of(const Fuse *f, const Units *of, Val out[MAX_OPERANDS])
 {
-    bool found = false;
-    uint32_t p = unit;
-    do
-        for (int i = 0; i < at(f, p)->nin; i++)
-            found |= graph_root(f->g, at(f, p)->in[i]).i == r.i;
-    while (!found && (p = f->next[p]) != 0);
+    uint32_t set[MAX_NODES + 2];
+    int n = 0;
+    for (int k = 0; k < of->n; k++)
+        for (int m = collect(f, of->unit[k], set, 0), i = 0; i < m; i++)
+            for (int o = 0; o < at(f, set[i])->nin; o++) {
+                Val r = graph_root(f->g, at(f, set[i])->in[o]);
+                int64_t q = producer(f, r);
+                bool listed = !r.i || (q >= 0 && f->unit[q] == of->unit[k]);
+                for (int j = 0; j < n; j++)
+                    listed |= out[j].i == r.i;
+                if (!listed && n < MAX_OPERANDS)
+                    out[n++] = r;
+            }
+    return n;
+}
+
+/* Is the unit one of these, or does it read a result of one? */
+static bool belongs(const Fuse *f, uint32_t unit, const Units *to)
+{
+    Val operand[MAX_OPERANDS];
+    bool found = in_set(to->unit, to->n, unit);
+    int n = found ? 0 : operands_of(f, &(Units){{unit}, 1}, operand);
+    for (int i = 0; i < n; i++) {
+        int64_t q = producer(f, operand[i]);
+        found |= q >= 0 && in_set(to->unit, to->n, f->unit[q]);
+    }
     return found;
 }
 
-/* Does a member of the unit read a result of the other? */
-static bool follows(const Fuse *f, uint32_t unit, uint32_t other)
+/* Is the root value of more than one element, and no longer needed when the units, and what reads their
+ * results, have run? */
+static bool ends_with(const Fuse *f, Val r, const Units *units, const bool *ends)
 {
-    bool found = false;
-    uint32_t p = unit;
-    do
-        for (int i = 0; i < at(f, p)->nin; i++) {
-            int64_t q = producer(f, at(f, p)->in[i]);
-            found |= q >= 0 && f->unit[q] == other;
-        }
-    while (!found && (p = f->next[p]) != 0);
-    return found;
+    if (ends[r.i] || producer(f, r) < 0 || type_count(val_type(f->g, r)) == 1)
+        return false;
+    for (const uint32_t *u = f->users[r.i]; u && *u; u++)
+        if (f->last[f->unit[*u - 1]] >= units->unit[0] && !belongs(f, f->unit[*u - 1], units))
+            return false;
+    return true;
 }
 
-/* Does the unit read nothing of other kernels that the other unit does not read, but for scalars? */
-static bool reads_within(const Fuse *f, uint32_t unit, uint32_t other)
+/* Is all there that the unit reads when the first unit can run? */
+static bool reads_at(const Fuse *f, uint32_t unit, uint32_t first)
 {
+    Val operand[MAX_OPERANDS], known[MAX_OPERANDS];
+    int n = operands_of(f, &(Units){{unit}, 1}, operand), m = operands_of(f, &(Units){{first}, 1}, known);
     bool all = true;
-    uint32_t p = unit;
-    do
-        for (int i = 0; i < at(f, p)->nin; i++) {
-            Val r = graph_root(f->g, at(f, p)->in[i]);
-            int64_t q = producer(f, r);
-            if (r.i && (q < 0 || f->unit[q] != unit) && type_count(val_type(f->g, r)) > 1)
-                all &= unit_reads(f, other, r);
-        }
-    while (all && (p = f->next[p]) != 0);
+    for (int i = 0; i < n && all; i++) {
+        int64_t q = producer(f, operand[i]);
+        all = q < 0 || (q <= f->loss && unit > f->loss) || type_count(val_type(f->g, operand[i])) == 1;
+        for (int j = 0; j < m; j++)
+            all |= known[j].i == operand[i].i;
+    }
     return all;
 }
 
-/* Bytes of what others read of the unit. */
-static int64_t result_bytes(const Fuse *f, uint32_t unit, const bool *ends)
+/* Bytes of what others read of the units, less those of the operands that end with them. */
+static int64_t more_bytes(const Fuse *f, const Units *units, const bool *ends)
 {
     uint32_t set[MAX_NODES + 2];
-    int n = collect(f, unit, set, 0);
+    Val operand[MAX_OPERANDS];
     int64_t bytes = 0;
-    for (int i = 0; i < n; i++)
-        for (int o = 0; o < at(f, set[i])->nout; o++)
-            if (read_outside(f, at(f, set[i])->out[o], set, n, ends))
-                bytes += type_bytes(val_type(f->g, at(f, set[i])->out[o]));
+    for (int k = 0; k < units->n; k++)
+        for (int m = collect(f, units->unit[k], set, 0), i = 0; i < m; i++)
+            for (int o = 0; o < at(f, set[i])->nout; o++)
+                if (read_outside(f, at(f, set[i])->out[o], set, m, ends))
+                    bytes += type_bytes(val_type(f->g, at(f, set[i])->out[o]));
+    for (int n = operands_of(f, units, operand), i = 0; i < n; i++)
+        if (ends_with(f, operand[i], units, ends))
+            bytes -= type_bytes(val_type(f->g, operand[i]));
     return bytes;
 }
 
-/* Joins the pointwise units that read a value, and nothing else that the first does not read, if it ends with
- * them or with what follows from them, and is no smaller than their results: then as much is held as before.
- */
-static void try_parts(Fuse *f, Val r, const bool *can, const bool *ends)
+/* Joins the pointwise units that read a value, if it ends with them, or with what reads their results, and
+ * they read nothing else that comes later: if their results take no more bytes than the operands that end as
+ * well, nothing is held that was not held before. */
+static void try_last_readers(Fuse *f, Val r, const bool *can, const bool *ends)
 {
-    enum { MOST = 8 };
-    uint32_t part[MOST];
-    int n = 0;
-    int64_t bytes = 0;
+    Units units = {.n = 0};
     for (const uint32_t *u = f->users[r.i]; u && *u; u++) {
         uint32_t unit = f->unit[*u - 1];
-        bool same = n == 0 || reads_within(f, unit, part[0]);
-        if (*u - 1 > f->loss || !can[*u - 1] || ends[r.i] || n == MOST)
-            return;
-        if (!in_set(part, n, unit) && same)
-            bytes += result_bytes(f, part[n++] = unit, ends);
+        bool fits = units.n == 0 ||
+                    ((unit <= f->loss) == (units.unit[0] <= f->loss) && reads_at(f, unit, units.unit[0]));
+        if (can[*u - 1] && fits && units.n < MOST_UNITS && !in_set(units.unit, units.n, unit))
+            units.unit[units.n++] = unit;
     }
-    if (n < 2 || type_count(val_type(f->g, r)) == 1 || bytes > type_bytes(val_type(f->g, r)))
+    if (units.n < 2 || !ends_with(f, r, &units, ends) || more_bytes(f, &units, ends) > 0)
         return;
-    for (const uint32_t *u = f->users[r.i]; u && *u; u++) {
-        bool one = in_set(part, n, f->unit[*u - 1]);
-        for (int i = 0; i < n && !one; i++)
-            one = follows(f, f->unit[*u - 1], part[i]);
-        if (!one)
-            return;
-    }
-    for (int i = 1; i < n; i++)
-        try_union(f, part[0], part[i], ends, PARTS);
-    try_join(f, part[0], can, ends);
+    for (int i = 1; i < units.n; i++)
+        try_union(f, units.unit[0], units.unit[i], ends, LAST_READERS);
+    try_join(f, units.unit[0], can, ends);
 }
 
 /* Joins sums over the same large operand (gradients of scale and bias), which then read it once; COLUMNS:
@@ -579,9 +597,9 @@ bool pass_fuse(Graph *g, PassCtx *cx)
         for (uint32_t p = 0; p < n; p++)
             if (can[p] && node_widens(g, at(&f, p)) == later)
                 try_join(&f, p, can, ends);
-    for (uint32_t p = 0; p < f.loss && p < n; p++)
+    for (uint32_t p = 0; p < n; p++)
         for (int o = 0; o < at(&f, p)->nout && !is_view(at(&f, p)); o++)
-            try_parts(&f, at(&f, p)->out[o], can, ends);
+            try_last_readers(&f, at(&f, p)->out[o], can, ends);
     Reason last = step_device(cx->opt)->capability > 0 ? COLUMNS : SIBLINGS;
     for (Reason why = SIBLINGS; why <= last; why++)
         for (uint32_t p = f.loss + 1; p < n; p++)
