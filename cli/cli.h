@@ -110,6 +110,7 @@ bool parse_bytes(const char *text, int64_t *bytes); /* "40GB", "1.5GiB", "1000" 
 void process_begin(void);
 /* From now on the first signal is only remembered in signal_caught (0: none). */
 void signals_defer(void);
+void signals_default(void); /* in a forked process: signals end it */
 extern volatile sig_atomic_t signal_caught;
 const char *signal_name(int sig);
 

@@ -2,8 +2,10 @@
  * make it fit, best first.
  *
  * Ways that do not change the training come first: recomputation, the host's memory, micro-batches.  Then
- * follow 16-bit products, optimizers with less state, a smaller batch.  Each is planned within the budget. */
+ * follow 16-bit products, optimizers with less state, a smaller batch.  Each is planned within the budget,
+ * all at once unless their kernels are measured. */
 #include "option.h"
+#include "parallel.h"
 #include "ir/mem.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,6 +25,26 @@ typedef struct {
     uint32_t redone;
 } Way;
 
+/* Without recomputation, whatever it takes; within the budget; within it, in micro-batches if needed; the
+ * same if one batch does not fit; a smaller batch without recomputation. */
+typedef enum { STORED, WITHIN, MICRO, WITHIN_OR_MICRO, SMALLER } Plans;
+
+/* A way that is to be tried. */
+typedef struct {
+    const char *name, *how, *without;
+    Changes changes;
+    Plans plans;
+    StepOptions step;
+} Attempt;
+
+/* What came of it: how and why are texts of the way, which has none. */
+typedef struct {
+    Way way;
+    char how[96], why[160];
+    bool ok;
+    Diag diag; /* if not ok */
+} Outcome;
+
 typedef struct {
     Options *o;
     StepOptions given;
@@ -31,6 +53,8 @@ typedef struct {
     Batch batch; /* n: 0 if it is not known */
     Way whole; /* without recomputation */
     int64_t mem[MEM_KINDS];
+    Attempt *list;
+    uint32_t nlist, clist, first; /* first: of those that are tried at once */
     Way *way;
     uint32_t n, cap;
 } Oom;
@@ -61,9 +85,6 @@ static Way no_way(const Oom *m, const Job *j)
                                               bytes_str(least + step_device(&m->given)->reserved, bytes))};
 }
 
-/* Without recomputation, whatever it takes; within the budget; within it, in micro-batches if needed. */
-typedef enum { STORED, WITHIN, MICRO } Plans;
-
 /* Plans a step; mem: NULL, or receives its bytes by kind.  That there is no plan is not a failure, but where
  * everything may be stored: then there is no memory for a step at all. */
 static bool plan(Oom *m, const StepOptions *s, Plans kind, Way *w, int64_t mem[MEM_KINDS])
@@ -87,46 +108,30 @@ static bool plan(Oom *m, const StepOptions *s, Plans kind, Way *w, int64_t mem[M
     return ok;
 }
 
-static void add(Oom *m, const char *name, Changes changes, const char *how, Way w)
-{
-    w.name = name;
-    w.changes = changes;
-    w.how = how;
-    m->way = arena_grow(&m->o->arena, m->way, m->n, &m->cap, sizeof *m->way);
-    m->way[m->n++] = w;
-}
-
-/* Tries recomputation alone, then with the host's memory if the device has a link to it. */
-static bool try_same(Oom *m)
-{
-    bool link = step_device(&m->given)->host_link > 0 && m->given.offload != OFFLOAD_NO;
-    StepOptions s = m->given;
-    Way w;
-    s.offload = OFFLOAD_NO;
-    TRY(plan(m, &s, WITHIN, &w, NULL));
-    add(m, "recompute", NOTHING, link ? "--offload no" : "", w);
-    if (!link)
-        return true;
-    TRY(plan(m, &m->given, WITHIN, &w, NULL));
-    if (w.why || w.host)
-        add(m, "recompute, offload", NOTHING, "", w);
-    return true;
-}
-
 static bool trains(const Oom *m) { return m->given.optim != OPTIM_NONE && m->given.loss != LOSS_NONE; }
 
 /* Can the batch be cut into micro-batches? */
 static bool cuts(const Oom *m) { return m->batch.size > 1 && trains(m) && m->given.accumulate < 2; }
 
-static bool try_micro(Oom *m)
+/* ---- ways to try ------------------------------------------------------------------------------- */
+
+static void add(Oom *m, Attempt t)
 {
-    Way w;
-    if (!cuts(m))
-        return true;
-    TRY(plan(m, &m->given, MICRO, &w, NULL));
-    if (w.why || w.k > 1)
-        add(m, "micro-batches", LAST_BITS, "--accumulate auto", w);
-    return true;
+    m->list = arena_grow(&m->o->arena, m->list, m->nlist, &m->clist, sizeof *m->list);
+    m->list[m->nlist++] = t;
+}
+
+/* Recomputation alone, then with the host's memory if the device has a link to it; micro-batches. */
+static void add_same(Oom *m)
+{
+    bool link = step_device(&m->given)->host_link > 0 && m->given.offload != OFFLOAD_NO;
+    StepOptions s = m->given;
+    s.offload = OFFLOAD_NO;
+    add(m, (Attempt){"recompute", link ? "--offload no" : "", NULL, NOTHING, WITHIN, s});
+    if (link)
+        add(m, (Attempt){"recompute, offload", "", NULL, NOTHING, WITHIN, m->given});
+    if (cuts(m))
+        add(m, (Attempt){"micro-batches", "--accumulate auto", NULL, LAST_BITS, MICRO, m->given});
 }
 
 /* Takes out of s what its optimizer does not have; the options as text, NULL: there are none. */
@@ -138,68 +143,142 @@ static const char *left_out(StepOptions *s, Arena *a)
     return text;
 }
 
-/* Tries changed options within the budget, in micro-batches if one batch does not fit. */
-static bool try_other(Oom *m, const StepOptions *s, const char *name, Changes changes, const char *how)
-{
-    Way w;
-    TRY(plan(m, s, WITHIN, &w, NULL));
-    if (w.why && cuts(m)) {
-        TRY(plan(m, s, MICRO, &w, NULL));
-        how = arena_printf(&m->o->arena, "%s --accumulate auto", how);
-    }
-    add(m, name, changes, how, w);
-    return true;
-}
-
-static bool try_changes(Oom *m)
+static void add_changes(Oom *m)
 {
     StepOptions s = m->given;
-    s.any_bits = true;
-    if (m->way[m->n - 1].why && !m->given.any_bits) /* neither recomputation nor micro-batches fit */
-        TRY(try_other(m, &s, "other kernels", ROUNDING, "--choices budget"));
-    s = m->given;
     s.precision = PRECISION_BF16;
     if (m->given.precision == PRECISION_F32 || m->given.precision == PRECISION_TF32)
-        TRY(try_other(m, &s, "bf16", ROUNDING, "--precision bf16"));
+        add(m, (Attempt){"bf16", "--precision bf16", NULL, ROUNDING, WITHIN_OR_MICRO, s});
     for (int k = 0; trains(m) && k < OPTIM_NONE; k++) {
         if (optim_moments[k] >= optim_moments[m->given.optim])
             continue;
         s = m->given;
         s.optim = (OptimKind)k;
         const char *without = left_out(&s, &m->o->arena);
-        TRY(try_other(m, &s, optim_name[k], OPTIMIZER,
-                      arena_printf(&m->o->arena, "--optimizer %s", optim_name[k])));
-        m->way[m->n - 1].without = without;
+        add(m, (Attempt){optim_name[k], arena_printf(&m->o->arena, "--optimizer %s", optim_name[k]), without,
+                         OPTIMIZER, WITHIN_OR_MICRO, s});
     }
-    return true;
+    if (m->batch.n)
+        add(m, (Attempt){"smaller batch", "", NULL, BATCH, SMALLER, m->given});
 }
 
-static StepOptions with_batch(const Oom *m, int64_t batch)
+static void add_other_kernels(Oom *m)
 {
     StepOptions s = m->given;
-    batch_set(&s.import, &m->batch, batch, &m->o->arena);
-    return s;
+    s.any_bits = true;
+    add(m, (Attempt){"other kernels", "--choices budget", NULL, ROUNDING, WITHIN_OR_MICRO, s});
 }
 
+/* ---- trying them ------------------------------------------------------------------------------- */
+
 /* Finds the largest batch that fits without recomputation, to within a sixteenth. */
-static bool try_smaller(Oom *m)
+static bool find_smaller(Oom *m, Way *best, int64_t *batch)
 {
-    Way w = m->whole;
     int64_t low = 0, high = m->batch.size; /* low fits; high does not */
-    if (!m->batch.n)
-        return true;
-    Way best = {.why = "a batch of one does not fit either"};
+    *best = (Way){.why = "a batch of one does not fit either"};
     while (high - low > 1 + low / 16) {
         int64_t try = low + (high - low) / 2;
-        StepOptions s = with_batch(m, try);
+        StepOptions s = m->given;
+        Way w;
+        batch_set(&s.import, &m->batch, try, &m->o->arena);
         TRY(plan(m, &s, STORED, &w, NULL));
         if (fits(m, &w))
-            best = w;
+            *best = w;
         *(fits(m, &w) ? &low : &high) = try;
     }
-    add(m, "smaller batch", BATCH,
-        low ? arena_printf(&m->o->arena, "--bind %s", batch_text(&m->batch, low, &m->o->arena)) : "", best);
+    *batch = low;
     return true;
+}
+
+static bool attempt(Oom *m, const Attempt *t, Way *w, const char **how)
+{
+    Arena *a = &m->o->arena;
+    int64_t batch;
+    *how = t->how;
+    if (t->plans == SMALLER) {
+        TRY(find_smaller(m, w, &batch));
+        *how = batch ? arena_printf(a, "--bind %s", batch_text(&m->batch, batch, a)) : "";
+        return true;
+    }
+    TRY(plan(m, &t->step, t->plans == MICRO ? MICRO : WITHIN, w, NULL));
+    if (t->plans != WITHIN_OR_MICRO || !w->why || !cuts(m))
+        return true;
+    *how = arena_printf(a, "%s --accumulate auto", t->how);
+    return plan(m, &t->step, MICRO, w, NULL);
+}
+
+static void try_one(void *user, int i, void *result)
+{
+    Oom *m = user;
+    Outcome *out = result;
+    const char *how;
+    out->ok = attempt(m, &m->list[m->first + (uint32_t)i], &out->way, &how);
+    if (!out->ok) {
+        out->diag = m->o->diag;
+        return;
+    }
+    snprintf(out->how, sizeof out->how, "%s", how);
+    snprintf(out->why, sizeof out->why, "%s", out->way.why ? out->way.why : "");
+}
+
+/* Is it plain recomputation after all, without micro-batches or the host's memory? */
+static bool is_plain(const Attempt *t, const Way *w)
+{
+    return !w->why && (t->plans == MICRO ? w->k == 1 : !w->host);
+}
+
+static void keep(Oom *m, const Attempt *t, const Outcome *out)
+{
+    Arena *a = &m->o->arena;
+    Way w = out->way;
+    w.name = t->name;
+    w.changes = t->changes;
+    w.without = t->without;
+    w.how = arena_strndup(a, out->how, strlen(out->how));
+    w.why = *out->why ? arena_strndup(a, out->why, strlen(out->why)) : NULL;
+    m->way = arena_grow(a, m->way, m->n, &m->cap, sizeof *m->way);
+    m->way[m->n++] = w;
+}
+
+/* Tries the ways from `first` on, and keeps those that are ways of their own. */
+static bool try_from(Oom *m, uint32_t first)
+{
+    Options *o = m->o;
+    uint32_t n = m->nlist - first;
+    Outcome *out = NEW(&o->arena, Outcome, n + 1);
+    bool ok = true;
+    m->first = first;
+    progress(&o->step.progress, "planning %u ways", n);
+    parallel_run((int)n, !o->ops, try_one, m, out, sizeof *out);
+    for (uint32_t i = 0; i < n && ok; i++) {
+        const Attempt *t = &m->list[first + i];
+        ok = out[i].ok;
+        if (!ok)
+            o->diag = out[i].diag;
+        else if (first + i == 0 || t->changes > LAST_BITS || !is_plain(t, &out[i].way))
+            keep(m, t, &out[i]);
+    }
+    return ok;
+}
+
+/* Fits one that changes no more than the last bits? */
+static bool same_fits(const Oom *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->n; i++)
+        any |= m->way[i].changes <= LAST_BITS && !m->way[i].why;
+    return any;
+}
+
+static bool try_ways(Oom *m)
+{
+    add_same(m);
+    add_changes(m);
+    TRY(try_from(m, 0));
+    if (same_fits(m) || m->given.any_bits)
+        return true;
+    add_other_kernels(m);
+    return try_from(m, m->nlist - 1);
 }
 
 /* ---- what is asked --------------------------------------------------------------------------------- */
@@ -315,7 +394,7 @@ static bool find_ways(Oom *m)
     if (o->accumulate_auto)
         return fail(&o->diag, "--accumulate auto is among what is tried anyway");
     TRY(find_batch(m) && plan(m, &m->given, STORED, &m->whole, m->mem));
-    return fits(m, &m->whole) || (try_same(m) && try_micro(m) && try_changes(m) && try_smaller(m));
+    return fits(m, &m->whole) || try_ways(m);
 }
 
 static bool oom(Oom *m)

@@ -1,9 +1,11 @@
 /* cmd_sweep.c -- `ckc sweep MODEL.onnx`: plans for many budgets (--budgets N, here) or batches (--batch A..B,
  * sweep_batch.c).
  *
- * Budgets are evenly spaced from everything stored down to the least that works, and planned from the least
- * up: the plan for a smaller budget is used for a larger one, too, if the search finds none faster. */
+ * Budgets are evenly spaced from everything stored down to the least that works, and planned at once unless
+ * kernels are measured: the plan for a smaller budget is used for a larger one, too, if the search finds none
+ * faster. */
 #include "option.h"
+#include "parallel.h"
 #include "plot.h"
 #include "ir/mem.h"
 #include <math.h>
@@ -81,21 +83,43 @@ static void raise_bounds(Sweep *s)
             s->point[i].bound = s->point[i - 1].bound;
 }
 
+/* What planning a budget came to. */
+typedef struct {
+    Point point;
+    bool found, ok;
+    Diag diag; /* why there is none */
+} Outcome;
+
+static void plan_one(void *user, int i, void *result)
+{
+    Sweep *s = user;
+    Outcome *out = result;
+    out->ok = plan(s, s->point[i].budget, &out->point, &out->found);
+    out->diag = s->o->diag;
+    s->o->diag = (Diag){0};
+}
+
 static bool sweep_points(Sweep *s)
 {
+    Options *o = s->o;
     int64_t least = 0;
     TRY(find_least(s, &least));
+    for (uint32_t i = 0; i < s->n; i++)
+        s->point[i].budget = least + (int64_t)((double)(s->whole - least) * (s->n - 1 - i) / (s->n - 1));
+    Outcome *out = NEW(&o->arena, Outcome, s->n);
+    progress(&o->step.progress, "planning %u budgets", s->n);
+    parallel_run((int)s->n, !o->ops && !o->output, plan_one, s, out, sizeof *out);
     for (uint32_t i = s->n; i-- > 0;) {
         Point *p = &s->point[i], less = i + 1 < s->n ? s->point[i + 1] : (Point){0};
-        int64_t budget = least + (int64_t)((double)(s->whole - least) * (s->n - 1 - i) / (s->n - 1));
-        bool found;
-        TRY(plan(s, budget, p, &found));
-        if (!found && !less.ns)
+        int64_t budget = p->budget;
+        if (!out[i].ok || (!out[i].found && !less.ns)) {
+            o->diag = out[i].diag;
             return false;
-        s->o->diag = (Diag){0};
-        if (less.ns && (!found || less.ns < p->ns)) {
-            less.budget = budget + step_device(&s->o->step)->reserved;
-            less.bound = found && p->bound < less.bound ? p->bound : less.bound;
+        }
+        *p = out[i].point;
+        if (less.ns && (!out[i].found || less.ns < p->ns)) {
+            less.budget = budget + step_device(&o->step)->reserved;
+            less.bound = out[i].found && p->bound < less.bound ? p->bound : less.bound;
             *p = less;
         }
     }

@@ -17,6 +17,8 @@ Progress progress_begin(bool quiet);
 void progress_print(const char *fmt, ...) PRINTF(1, 2);
 int progress_room(void);   /* columns that its text may have */
 void progress_end(void);   /* erases the line; other text may be printed only after this */
+/* In a forked process, which lacks the line's thread: nothing is shown from now on. */
+void progress_mute(void);
 int stream_width(FILE *f); /* columns; 0: f is not a terminal */
 
 /* ---- message.c: text for people, with nothing raw in it that came from a file ------------------- */

@@ -62,6 +62,12 @@ void signals_defer(void)
     deferred = true;
 }
 
+void signals_default(void)
+{
+    for (int i = 0; i < NCAUGHT; i++)
+        signal(caught[i], SIG_DFL);
+}
+
 static void catch_signals(void)
 {
     struct sigaction now, then = {.sa_handler = on_signal, .sa_flags = SA_RESTART};

@@ -19,7 +19,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     pthread_t thread;
-    bool runs, stop, shown;
+    bool runs, stop, shown, mute;
     char text[160];
     double start;
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
@@ -83,6 +83,8 @@ static void *show_lines(void *unused)
 static void say(void *user, const char *text)
 {
     (void)user;
+    if (line.mute)
+        return;
     pthread_mutex_lock(&line.lock);
     snprintf(line.text, sizeof line.text, "%s", text);
     pthread_mutex_unlock(&line.lock);
@@ -120,7 +122,7 @@ static bool is_terminal(void)
 
 Progress progress_begin(bool quiet)
 {
-    if (quiet || !is_terminal())
+    if (quiet || line.mute || !is_terminal())
         return (Progress){0};
     if (!line.runs) {
         line.stop = false;
@@ -130,6 +132,8 @@ Progress progress_begin(bool quiet)
     }
     return (Progress){line.runs ? say : NULL, NULL};
 }
+
+void progress_mute(void) { line.mute = true; }
 
 void progress_end(void)
 {

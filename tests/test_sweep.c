@@ -1,10 +1,13 @@
 /* test_sweep.c -- ckc sweep: plans at many budgets, and for many sizes of the batch. */
 #include "cli/cli.h"
+#include "cli/parallel.h"
 #include "tests.h"
 #include "command.h"
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
 
@@ -180,6 +183,45 @@ START_TEST(what_is_no_sweep)
 }
 END_TEST
 
+typedef struct {
+    int64_t square;
+    pid_t by;
+} Squared;
+
+/* In another process the third call dies. */
+static void square(void *user, int i, void *result)
+{
+    if (i == 2 && getpid() != *(pid_t *)user)
+        raise(SIGKILL);
+    *(Squared *)result = (Squared){(int64_t)i * i, getpid()};
+}
+
+/* Calls run in processes of their own; one that a process does not finish runs here. */
+START_TEST(in_processes)
+{
+    enum { CALLS = 9 };
+    Squared out[CALLS];
+    pid_t here = getpid();
+    for (int apart = 0; apart < 2; apart++) {
+        parallel_run(CALLS, apart, square, &here, out, sizeof *out);
+        for (int i = 0; i < CALLS; i++) {
+            ck_assert_int_eq(out[i].square, i * i);
+            ck_assert_int_eq(out[i].by == here, !apart || i == 2);
+        }
+    }
+}
+END_TEST
+
+/* Planned side by side, or one by one as --output keeps the plans, budgets have the same plans. */
+START_TEST(one_by_one)
+{
+    json_t *s = sweep("--bind batch=64 --budgets 4"), *kept = sweep("--bind batch=64 --budgets 4 -o kept");
+    ck_assert(json_equal(json_object_get(s, "points"), json_object_get(kept, "points")));
+    json_decref(s);
+    json_decref(kept);
+}
+END_TEST
+
 Suite *suite_sweep(void)
 {
     Suite *s = suite_create("sweep");
@@ -192,5 +234,7 @@ Suite *suite_sweep(void)
     tcase_add_test(t, nothing_to_recompute);
     tcase_add_test(t, busy_machine);
     tcase_add_test(t, what_is_no_sweep);
+    tcase_add_test(t, in_processes);
+    tcase_add_test(t, one_by_one);
     return s;
 }
