@@ -87,12 +87,28 @@ static const char *name_in_scope(const Finder *f, const char *own, const char *s
     return tensor_of(f, name) ? own : name;
 }
 
+/* Is it what the program makes of nothing ("zeros_like_3" by torch.export), such as a scan's first state? */
+static bool is_created(const Finder *f, const char *name)
+{
+    static const char *const makers[] = {"zeros",     "ones",      "full",     "zeros_like", "ones_like",
+                                         "full_like", "new_zeros", "new_ones", "new_full"};
+    size_t n = strlen(name), digits = 0;
+    while (digits < n && name[n - digits - 1] >= '0' && name[n - digits - 1] <= '9')
+        digits++;
+    if (digits && digits < n && name[n - digits - 1] == '_')
+        n -= digits + 1;
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
+        if (strlen(makers[i]) == n && strncmp(name, makers[i], n) == 0)
+            return f->signature->n && !declared(f->signature, name);
+    return false;
+}
+
 /* The parameter that the tensor is for this node. */
 static const char *parameter_read(const Finder *f, const Onnx__TensorProto *t, const Record *r)
 {
     const char *own = t->name;
     if (r->nparam == 0)
-        return name_in_scope(f, own, r->scope);
+        return is_created(f, own) ? own : name_in_scope(f, own, r->scope);
     for (int i = 0; i < r->nparam; i++)
         if (strcmp(r->param[i]->name, own) == 0)
             return own;
@@ -500,10 +516,11 @@ static void find_computed(Finder *f)
     for (uint32_t i = 0, n; i < f->nread && s->n; i += n) {
         const char *own = f->read[i].of->name;
         bool named = declared(s, own) != NULL, in_scope = false, under = false;
+        bool created = is_created(f, own);
         for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++) {
             const Read *r = &f->read[i + n];
-            bool here = lies_under(f, f->record[r->node].scope);
-            named |= r->param != own ? !r->weak || declared(s, r->param) : !r->weak && !here;
+            bool here = !created && lies_under(f, f->record[r->node].scope);
+            named |= r->param != own ? !r->weak || declared(s, r->param) : !r->weak && !here && !created;
             in_scope |= r->param != own; /* a name made of a module's that lacks a parameter */
             under |= here;
         }
