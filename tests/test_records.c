@@ -1,6 +1,6 @@
 /* test_records.c -- what the records of torch.export's exporter tell of values: no gradient goes through
- * those that are detached or read a padding row, and parameters may be behind those that the exporter
- * computed. */
+ * those that are detached or read a padding row, losses and pools have operands that their nodes lack, and
+ * parameters may be behind those that the exporter computed. */
 #include "tests.h"
 #include "command.h"
 #include "imported.h"
@@ -90,6 +90,104 @@ START_TEST(padding_rows_receive_no_gradient)
         data_close(grads);
         arena_free(&a);
     }
+}
+END_TEST
+
+/* Writes the model and runs a step; the gradient of its first parameter, w, of eight elements. */
+static void gradient_of_step(Builder *b, Arena *a, double *grad)
+{
+    Diag d = {0};
+    add_signature(b, a, NULL);
+    save(b, a, "m.onnx");
+    ckc_accepts("m.onnx --optimizer none --quiet --grads g.npz");
+    DataFile *grads = data_open("g.npz", &d);
+    ck_assert(grads);
+    Tensor w = array_of(grads, "w");
+    for (int64_t k = 0; k < 8; k++)
+        grad[k] = tensor_f(&w, k);
+    data_close(grads);
+}
+
+static void gradient_of_smoothed(const char *share, double *grad)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "t", INT64, "2", true);
+    add_value(&b, &a, "y", FLOAT, "", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 4}, odd);
+    add_recorded(&b, &a, "SoftmaxCrossEntropyLoss", "w t", "y",
+                 format("%%y = call_function[target=torch.ops.aten.cross_entropy_loss.default](args = "
+                        "(%%w, %%t, None, 1, -100%s), kwargs = {})",
+                        share),
+                 NULL);
+    gradient_of_step(&b, &a, grad);
+    arena_free(&a);
+}
+
+/* Label smoothing is in the record of the loss alone: a share of the loss is that of all classes in the mean.
+ */
+START_TEST(smoothed_labels)
+{
+    double none[8], half[8], all[8];
+    gradient_of_smoothed("", none);
+    gradient_of_smoothed(", 0.5", half);
+    gradient_of_smoothed(", 1.0", all);
+    for (int k = 0; k < 8; k++) {
+        const float *row = &odd[k / 4 * 4];
+        double sum = exp(row[0]) + exp(row[1]) + exp(row[2]) + exp(row[3]);
+        ck_assert_double_eq_tol(all[k], (exp(odd[k]) / sum - 0.25) / 2, 1e-6);
+        ck_assert_double_eq_tol(half[k], (none[k] + all[k]) / 2, 1e-6);
+    }
+}
+END_TEST
+
+/* So is what the sums of an average pool are divided by, behind operands that are lists. */
+START_TEST(divisor_of_a_pool)
+{
+    Arena a = {0};
+    Builder b;
+    double grad[8];
+    start(&b, 11);
+    add_value(&b, &a, "y", FLOAT, "", false);
+    add_tensor(&b, "w", 4, (int64_t[]){1, 1, 2, 4}, odd);
+    Onnx__AttributeProto *kernel =
+        add_attr(&b,
+                 add_recorded(&b, &a, "AveragePool", "w", "h",
+                              "%h = call_function[target=torch.ops.aten.avg_pool2d.default](args = "
+                              "(%w, [2, 2], [2, 2], [0, 0], False, True, 16), kwargs = {})",
+                              NULL),
+                 "kernel_shape");
+    kernel->has_type = true;
+    kernel->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS;
+    kernel->ints = (int64_t[]){2, 4}, kernel->n_ints = 2;
+    add_int(&b, add_node(&b, &a, "ReduceSum", "h", "y"), "keepdims", 0);
+    gradient_of_step(&b, &a, grad);
+    for (int k = 0; k < 8; k++)
+        ck_assert_double_eq(grad[k], 1 / 16.);
+    arena_free(&a);
+}
+END_TEST
+
+/* Targets of floats are probabilities of the classes. */
+START_TEST(probable_classes)
+{
+    static float p[] = {0.25F, 0.25F, 0.5F, 0, 0, 1, 0, 0};
+    Arena a = {0};
+    Builder b;
+    double grad[8];
+    start(&b, 13);
+    add_value(&b, &a, "y", FLOAT, "", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 4}, odd);
+    add_tensor(&b, "p", 2, (int64_t[]){2, 4}, p);
+    add_node(&b, &a, "SoftmaxCrossEntropyLoss", "w p", "y");
+    gradient_of_step(&b, &a, grad);
+    for (int k = 0; k < 8; k++) {
+        const float *row = &odd[k / 4 * 4];
+        double sum = exp(row[0]) + exp(row[1]) + exp(row[2]) + exp(row[3]);
+        ck_assert_double_eq_tol(grad[k], (exp(odd[k]) / sum - p[k]) / 2, 1e-6);
+    }
+    arena_free(&a);
 }
 END_TEST
 
@@ -231,6 +329,9 @@ Suite *suite_records(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, detached_values_stop_gradients);
     tcase_add_test(t, padding_rows_receive_no_gradient);
+    tcase_add_test(t, smoothed_labels);
+    tcase_add_test(t, divisor_of_a_pool);
+    tcase_add_test(t, probable_classes);
     tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, computed_beside_a_parameter);
     tcase_add_test(t, made_of_several_parameters);

@@ -257,26 +257,13 @@ static Val unfold(OnnxNode *n, Val x, const PoolAttrs *at, int64_t fill_value)
     return build_concat_many(g, (int)positions, part, t.rank);
 }
 
-static bool import_average_pool(OnnxNode *n)
+/* Sums of windows, divided: averages times the size of the window.  Windows that hang over the end are
+ * averages of fewer positions than they have: x is padded first. */
+static Val sum_pool(OnnxNode *n, Val x, PoolAttrs at, double divisor)
 {
-    PoolAttrs at;
-    TRY(read_pool(n, &at));
-    at.include_pad = attr_int(n, "count_include_pad", 0);
-    n->out[0] = pool(n, OP_avg_pool, n->in[0], &at);
-    return n->out[0].i;
-}
-
-/* (sum |x|^p)^(1/p): the sum is the average times the size of the window. */
-static bool import_lp_pool(OnnxNode *n)
-{
-    Graph *g = n->g;
-    PoolAttrs at;
-    TRY(read_pool(n, &at));
-    /* Windows that hang over the end are divided by fewer positions than they have: pad
-     * first. */
-    const Type t = *in_type(n, 0);
+    const Type t = *val_type(n->g, x);
     PadAttrs pad = {.before.n = t.rank, .after.n = t.rank};
-    double size = 1, p = (double)attr_int(n, "p", 2);
+    double size = 1;
     for (int i = 0; i < at.kernel.n; i++) {
         int64_t need = (at.out.v[i] - 1) * at.strides.v[i] + (at.kernel.v[i] - 1) * at.dilations.v[i] + 1;
         int64_t after = need - at.pads.v[i] - t.dim[2 + i];
@@ -285,10 +272,31 @@ static bool import_lp_pool(OnnxNode *n)
         at.pads.v[i] = at.pads.v[at.kernel.n + i] = 0;
         size *= (double)at.kernel.v[i];
     }
-    Val x = build(g, OP_pad, NULL, 1, n->in, &pad);
-    x = with_consts(g, OP_powc, one(g, OP_abs, x), p, 0);
-    x = mul_scalar(g, pool(n, OP_avg_pool, x, &at), size);
-    n->out[0] = with_consts(g, OP_powc, x, 1 / p, 0);
+    x = build(n->g, OP_pad, NULL, 1, &x, &pad);
+    return mul_scalar(n->g, pool(n, OP_avg_pool, x, &at), size / divisor);
+}
+
+/* torch.export's exporter leaves out divisor_override: the call has it. */
+static bool import_average_pool(OnnxNode *n)
+{
+    PoolAttrs at;
+    TRY(read_pool(n, &at));
+    at.include_pad = attr_int(n, "count_include_pad", 0);
+    double divisor =
+        call_number(n, in_type(n, 0)->rank == 4 ? "avg_pool2d.default" : "avg_pool3d.default", 6, 0);
+    n->out[0] = divisor ? sum_pool(n, n->in[0], at, divisor) : pool(n, OP_avg_pool, n->in[0], &at);
+    return n->out[0].i;
+}
+
+/* (sum |x|^p)^(1/p) */
+static bool import_lp_pool(OnnxNode *n)
+{
+    Graph *g = n->g;
+    PoolAttrs at;
+    TRY(read_pool(n, &at));
+    double p = (double)attr_int(n, "p", 2);
+    Val sum = sum_pool(n, with_consts(g, OP_powc, one(g, OP_abs, n->in[0]), p, 0), at, 1);
+    n->out[0] = with_consts(g, OP_powc, sum, 1 / p, 0);
     return n->out[0].i;
 }
 

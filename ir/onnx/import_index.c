@@ -40,8 +40,8 @@ static bool import_gather(OnnxNode *n)
         n->out[0] = drop_axis(g, cut, (int)axis);
         return n->out[0].i;
     }
-    int64_t row = n->record ? n->record->padding : -1;
-    GatherAttrs at = {axis, axis == 0 && row >= 0 && row < t->dim[0] ? row : -1};
+    double padding = call_number(n, "embedding.default", 2, -1);
+    GatherAttrs at = {axis, axis == 0 && padding >= 0 && padding < (double)t->dim[0] ? (int64_t)padding : -1};
     n->out[0] = build(g, OP_gather, NULL, 2, n->in, &at);
     return n->out[0].i;
 }

@@ -251,13 +251,18 @@ typedef struct Record {
     bool linear;       /* the call is torch.nn.functional.linear */
     bool detach;       /* the call is Tensor.detach */
     bool detached;     /* an operand of the call is a result of Tensor.detach */
-    int64_t padding;   /* the call's padding_idx; -1: it has none */
+    const char *call;  /* its text, of call_size bytes */
+    size_t call_size;
     const char *scope; /* path of the module, NULL: not known */
 } Record;
 
 /* Per node of the main graph, read once; NULL: the file's nodes are not those of the model. */
 const Record *read_records(OnnxModel *m);
 void report_detached(Import *x);
+
+/* What an operand of the call that a node comes from says and the node does not, as exporters leave it out.
+ * otherwise: the node comes from no call of `function` ("embedding.default"), or the operand is no number. */
+double call_number(const OnnxNode *n, const char *function, int operand, double otherwise);
 
 /* ---- merged.c: initializers that stand for several parameters ------------ */
 

@@ -4,7 +4,9 @@
 #include "onnx_int.h"
 #include "protobuf.h"
 #include "put.h"
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LONGEST = 256 }; /* most bytes of a symbol, with its end */
@@ -63,18 +65,6 @@ static bool has_text(const WireField *f, const char *text)
     return f->size && memmem(f->data, f->size, text, strlen(text));
 }
 
-/* The third operand of an embedding's call, (%weight, %indices, 3): its padding_idx; -1: none. */
-static int64_t padding_row(OnnxModel *m, const WireField *call)
-{
-    static const char embedding[] = "[target=torch.ops.aten.embedding.default]";
-    long long row = -1;
-    if (has_text(call, embedding)) {
-        const char *text = arena_strndup(&m->arena, (const char *)call->data, call->size);
-        sscanf(strstr(text, embedding) + strlen(embedding), "(args = (%*[^,], %*[^,], %18lld", &row);
-    }
-    return row;
-}
-
 static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
 {
     WireField key = {0}, value = {0}, part;
@@ -85,7 +75,7 @@ static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
     if (wire_is(&key, "pkg.torch.onnx.fx_node")) {
         add_symbols(m->signature, r, (const char *)value.data, value.size);
         r->called = true;
-        r->padding = padding_row(m, &value);
+        r->call = (const char *)value.data, r->call_size = value.size;
         r->linear = has_text(&value, "[target=torch.ops.aten.linear.default]");
         r->detach = has_text(&value, "[target=torch.ops.aten.detach.default]");
         r->detached = has_text(&value, "(%detach") || has_text(&value, " %detach");
@@ -111,7 +101,6 @@ static const Record *records_of(OnnxModel *m)
         if (i == gp->n_node)
             return NULL;
         Record *r = &record[i];
-        r->padding = -1;
         node = wire_of(field.data, field.size);
         while (wire_next(&node, &field))
             if (field.number == NODE_METADATA && field.type == WIRE_BYTES)
@@ -121,6 +110,29 @@ static const Record *records_of(OnnxModel *m)
         i++;
     }
     return i == gp->n_node ? record : NULL;
+}
+
+/* The call is written "%y = call_function[target=torch.ops.aten.avg_pool2d.default](args = (%x, [3, 3], 2),
+ * ...". */
+double call_number(const OnnxNode *n, const char *function, int operand, double otherwise)
+{
+    char begin[80];
+    const Record *r = n->record;
+    int size = snprintf(begin, sizeof begin, "[target=torch.ops.aten.%s](args = (", function);
+    const char *s = r && r->call ? memmem(r->call, r->call_size, begin, (size_t)size) : NULL;
+    if (!s)
+        return otherwise;
+    char number[32] = {0};
+    int length = 0, depth = 0, at = 0;
+    for (s += size; s < r->call + r->call_size && depth >= 0 && at <= operand; s++) {
+        depth += (*s == '[' || *s == '(') - (*s == ']' || *s == ')');
+        at += *s == ',' && depth == 0;
+        if (at == operand && depth == 0 && *s != ',' && length + 1 < (int)sizeof number)
+            number[length++] = *s;
+    }
+    char *end;
+    double v = strtod(number, &end);
+    return end > number && *end == 0 && isfinite(v) ? v : otherwise;
 }
 
 const Record *read_records(OnnxModel *m)
