@@ -93,6 +93,53 @@ START_TEST(padding_rows_receive_no_gradient)
 }
 END_TEST
 
+/* m = x, but at 2 the mean of w[0], at 0 that of w[1] and w[2], each with x there or without. */
+static void add_mean(Builder *b, Arena *a, bool include_self)
+{
+    const char *call = format("%%m = call_function[target=torch.ops.aten.scatter_reduce.two](args = "
+                              "(%%x, 0, %%ids, %%p_w, mean), kwargs = {%s})",
+                              include_self ? "" : "include_self: False");
+    if (!include_self)
+        add_recorded(b, a, "ScatterElements", "x ids zeros", "front", call, NULL);
+    add_recorded(b, a, "ScatterElements", include_self ? "x ids w" : "front ids w", "m", call, NULL);
+}
+
+/* What PyTorch's exporter writes of scatter_reduce(..., "mean") is an assignment; its record says what it is.
+ */
+START_TEST(scattered_means)
+{
+    static float w[] = {3, 1, 4}, zeros[3], weights[] = {1, 10, 100, 1000};
+    static int64_t ids[] = {2, 0, 0};
+    static const double want[2][3] = {{100, 0.5, 0.5}, {50, 1 / 3., 1 / 3.}};
+    for (int include_self = 0; include_self < 2; include_self++) {
+        Arena a = {0};
+        Builder b;
+        Diag d = {0};
+        start(&b, 16);
+        add_value(&b, &a, "x", FLOAT, "4", true);
+        add_value(&b, &a, "loss", FLOAT, "", false);
+        add_tensor(&b, "w", 1, (int64_t[]){3}, w);
+        add_tensor(&b, "zeros", 1, (int64_t[]){3}, zeros);
+        add_tensor(&b, "c", 1, (int64_t[]){4}, weights);
+        Onnx__TensorProto *t = add_tensor(&b, "ids", 1, (int64_t[]){3}, NULL);
+        t->data_type = INT64, t->n_int64_data = 3, t->int64_data = ids;
+        add_mean(&b, &a, include_self);
+        add_node(&b, &a, "Mul", "m c", "mc");
+        add_int(&b, add_node(&b, &a, "ReduceSum", "mc", "loss"), "keepdims", 0);
+        add_signature(&b, &a, "p_w: PARAMETER target='w'\n");
+        save(&b, &a, "m.onnx");
+        ckc_accepts("m.onnx --optimizer sgd --quiet --steps 1 -o o --grads g.npz");
+        DataFile *grads = data_open("g.npz", &d);
+        ck_assert(grads);
+        Tensor g = array_of(grads, "w");
+        for (int64_t k = 0; k < 3; k++)
+            ck_assert_double_eq_tol(tensor_f(&g, k), want[include_self][k], 1e-5);
+        data_close(grads);
+        arena_free(&a);
+    }
+}
+END_TEST
+
 /* Writes the model and runs a step; the gradient of its first parameter, w, of eight elements. */
 static void gradient_of_step(Builder *b, Arena *a, double *grad)
 {
@@ -329,6 +376,7 @@ Suite *suite_records(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, detached_values_stop_gradients);
     tcase_add_test(t, padding_rows_receive_no_gradient);
+    tcase_add_test(t, scattered_means);
     tcase_add_test(t, smoothed_labels);
     tcase_add_test(t, divisor_of_a_pool);
     tcase_add_test(t, probable_classes);

@@ -196,16 +196,55 @@ static bool read_reduction(OnnxNode *n, int64_t *reduction)
     return *reduction >= 0 || refuse(n, "reduction '%s'", attr_str(n, "reduction", ""));
 }
 
+static Val scatter_elements(Graph *g, Val x, Val index, Val source, ScatterAttrs at)
+{
+    Val rows = row_tuples(g, x, index, (int)at.axis);
+    index = rows.i ? rows : batch_index(g, x, index, at.axis, &at.batch);
+    return build(g, rows.i ? OP_scatter_nd : OP_scatter_elements, NULL, 3, (Val[]){x, index, source}, &at);
+}
+
+static Val filled(Graph *g, Val like, double v)
+{
+    const Type t = *val_type(g, like);
+    return build_expand(g, scalar_like(g, like, v), t.rank, t.dim);
+}
+
+static bool includes_self(const OnnxNode *n)
+{
+    return !call_says(n, "scatter_reduce.two", "include_self: False");
+}
+
+/* Does the node come from PyTorch's scatter_reduce(..., "mean"), which its exporter writes as an assignment?
+ * Not the one in front, which assigns the zeros to add to where include_self=False. */
+static bool is_scattered_mean(const OnnxNode *n)
+{
+    if (!call_says(n, "scatter_reduce.two", ", mean"))
+        return false;
+    if (includes_self(n) || !graph_is_const(n->g, n->in[2]))
+        return true;
+    Tensor source = graph_tensor(n->g, n->in[2]);
+    return !tensor_is_uniform(&source) || tensor_f(&source, 0) != 0;
+}
+
+/* The sum over the number of its terms, where there are any. */
+static Val scattered_mean(const OnnxNode *n, ScatterAttrs at)
+{
+    Graph *g = n->g;
+    at.reduction = SCATTER_ADD;
+    Val count = filled(g, n->in[0], includes_self(n));
+    count = scatter_elements(g, count, n->in[1], filled(g, n->in[2], 1), at);
+    count = build2(g, OP_max, count, scalar_like(g, count, 1));
+    return build2(g, OP_div, scatter_elements(g, n->in[0], n->in[1], n->in[2], at), count);
+}
+
 static bool import_scatter_elements(OnnxNode *n)
 {
     ScatterAttrs at = {0};
     TRY(axis_in(n, attr_int(n, "axis", 0), in_type(n, 0)->rank, &at.axis));
     TRY(indices_inside(n, 1, &in_type(n, 0)->dim[at.axis], 1));
     TRY(read_reduction(n, &at.reduction));
-    Val rows = row_tuples(n->g, n->in[0], n->in[1], (int)at.axis);
-    Val index = rows.i ? rows : batch_index(n->g, n->in[0], n->in[1], at.axis, &at.batch);
-    n->out[0] = build(n->g, rows.i ? OP_scatter_nd : OP_scatter_elements, NULL, 3,
-                      (Val[]){n->in[0], index, n->in[2]}, &at);
+    n->out[0] = is_scattered_mean(n) ? scattered_mean(n, at)
+                                     : scatter_elements(n->g, n->in[0], n->in[1], n->in[2], at);
     return wrapped(n);
 }
 

@@ -263,6 +263,8 @@ void report_detached(Import *x);
 /* What an operand of the call that a node comes from says and the node does not, as exporters leave it out.
  * otherwise: the node comes from no call of `function` ("embedding.default"), or the operand is no number. */
 double call_number(const OnnxNode *n, const char *function, int operand, double otherwise);
+/* Does the node come from a call of that function, in whose text this stands? */
+bool call_says(const OnnxNode *n, const char *function, const char *text);
 
 /* ---- merged.c: initializers that stand for several parameters ------------ */
 

@@ -112,19 +112,30 @@ static const Record *records_of(OnnxModel *m)
     return i == gp->n_node ? record : NULL;
 }
 
-/* The call is written "%y = call_function[target=torch.ops.aten.avg_pool2d.default](args = (%x, [3, 3], 2),
- * ...". */
-double call_number(const OnnxNode *n, const char *function, int operand, double otherwise)
+/* The operands of the node's call of a function; NULL: it comes from no such call. */
+static const char *operands_of(const OnnxNode *n, const char *function)
 {
     char begin[80];
     const Record *r = n->record;
     int size = snprintf(begin, sizeof begin, "[target=torch.ops.aten.%s](args = (", function);
     const char *s = r && r->call ? memmem(r->call, r->call_size, begin, (size_t)size) : NULL;
-    if (!s)
-        return otherwise;
+    return s ? s + size : NULL;
+}
+
+bool call_says(const OnnxNode *n, const char *function, const char *text)
+{
+    const char *s = operands_of(n, function);
+    return s && memmem(s, (size_t)(n->record->call + n->record->call_size - s), text, strlen(text));
+}
+
+/* The call is written "%y = call_function[target=torch.ops.aten.avg_pool2d.default](args = (%x, [3, 3], 2),
+ * ...". */
+double call_number(const OnnxNode *n, const char *function, int operand, double otherwise)
+{
+    const char *s = operands_of(n, function), *last = s ? n->record->call + n->record->call_size : NULL;
     char number[32] = {0};
     int length = 0, depth = 0, at = 0;
-    for (s += size; s < r->call + r->call_size && depth >= 0 && at <= operand; s++) {
+    for (; s < last && depth >= 0 && at <= operand; s++) {
         depth += (*s == '[' || *s == '(') - (*s == ']' || *s == ')');
         at += *s == ',' && depth == 0;
         if (at == operand && depth == 0 && *s != ',' && length + 1 < (int)sizeof number)
