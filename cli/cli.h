@@ -354,8 +354,10 @@ bool output_finite(Job *j, int64_t step);
 bool output_folder(Job *j, const json_t *report);
 bool output_weights(Job *j);
 bool value_is_weight(const Value *v); /* is it a weight of the model's file? */
-/* The elements of a weight, in memory of the run or of j->tmp. */
+/* The elements of a weight, in memory of the run, of the model's file or of j->tmp, until
+ * output_weight_end(). */
 bool output_weight(Job *j, Val v, Tensor *t);
+void output_weight_end(Job *j, Val v);
 
 /* Names of the plan's outputs: the loss, the model's outputs, then gradients, named as their parameters. */
 typedef struct {

@@ -342,8 +342,17 @@ bool output_weight(Job *j, Val v, Tensor *t)
     *t = exec_tensor(j->exec, v);
     if (t->data)
         return exec_read(j->exec, v, &j->o->diag);
+    t->data = graph_tensor(j->plan->g, v).data;
+    if (t->data)
+        return true;
     t->data = arena_alloc(&j->tmp, (size_t)type_bytes(&t->type) + 1, 1);
     return first_value(j, v, t, &j->o->diag);
+}
+
+void output_weight_end(Job *j, Val v)
+{
+    exec_drop(j->exec, v);
+    arena_free(&j->tmp);
 }
 
 /* Is m a name of v in the modules, not of a copy that the exporter transposed? */
@@ -358,41 +367,34 @@ static bool is_of_file(const Job *j, const Value *v)
     return j->in_schedule ? files_in_model(j, v->data) : v->data && !j->o->weights;
 }
 
-/* Adds a weight under each of its names: those in the file (copy), or those in the modules. */
-static bool add_weight(Job *j, Val v, bool copy, bool same, SaveValue *s, int *n)
-{
-    const Graph *g = j->plan->g;
-    const ModelName *first = g->vals[v.i].in_model;
-    Tensor t;
-    TRY(output_weight(j, v, &t));
-    for (const ModelName *m = first; m; m = m->next)
-        if (copy ? !m->of_module : is_of_module(g, v, m))
-            s[(*n)++] = (SaveValue){.name = m->name,
-                                    .tensor = m->transposed ? tensor_transposed(&t, &j->tmp) : t,
-                                    .alias = copy && m != first,
-                                    .same = same};
-    return true;
-}
-
 /* Is a weight written into a copy of the model? */
 static bool is_copied(const Value *v) { return value_is_weight(v) && v->kind != VAL_CONST; }
 
-/* Gathers the weights for a copy of the model, with frozen ones, or for the modules that it was made from,
- * with --save-trained only the trained ones. */
-static bool gather_weights(Job *j, bool copy, SaveValue **s, int *n)
+typedef struct {
+    Val v;
+    const ModelName *name;
+} Weight;
+
+/* Lists the weights under each of their names, for a copy of the model, with frozen ones, or for the modules
+ * that it was made from, with --save-trained only the trained ones. */
+static Weight *list_weights(const Job *j, bool copy, int *n, Arena *a)
 {
     const Graph *g = j->plan->g;
-    bool *changes = graph_updated(g, &j->tmp);
-    int count = *n = 0;
-    for (uint32_t i = 1; i < g->nvals; i++)
-        for (const ModelName *m = g->vals[i].in_model; m; m = m->next)
-            count++;
-    *s = NEW(&j->tmp, SaveValue, count + 1);
-    for (uint32_t i = 1; i < g->nvals; i++)
-        if (copy ? is_copied(&g->vals[i])
-                 : value_is_weight(&g->vals[i]) && (changes[i] || !j->o->save_trained))
-            TRY(add_weight(j, (Val){i}, copy, !changes[i] && is_of_file(j, &g->vals[i]), *s, n));
-    return true;
+    const bool *changes = graph_updated(g, a);
+    Weight *w = NULL;
+    uint32_t count = 0, cap = 0;
+    for (uint32_t i = 1; i < g->nvals; i++) {
+        const Value *v = &g->vals[i];
+        if (!(copy ? is_copied(v) : value_is_weight(v) && (changes[i] || !j->o->save_trained)))
+            continue;
+        for (const ModelName *m = v->in_model; m; m = m->next)
+            if (copy ? !m->of_module : is_of_module(g, (Val){i}, m)) {
+                w = arena_grow(a, w, count, &cap, sizeof *w);
+                w[count++] = (Weight){{i}, m};
+            }
+    }
+    *n = (int)count;
+    return w;
 }
 
 static bool all_finite(const Tensor *t)
@@ -411,9 +413,13 @@ bool output_finite(Job *j, int64_t step)
     bool kept = j->o->nsave || j->o->checkpoint;
     for (uint32_t i = 0; i < g->nupdate && kept && j->exec; i++) {
         Val v = g->update[i].state;
+        if (!value_is_weight(&g->vals[v.i]))
+            continue;
         TRY(exec_read(j->exec, v, &j->o->diag));
         Tensor t = exec_tensor(j->exec, v);
-        if (value_is_weight(&g->vals[v.i]) && !all_finite(&t))
+        bool finite = all_finite(&t);
+        exec_drop(j->exec, v);
+        if (!finite)
             return fail_status(&j->o->diag, EXIT_DEVICE,
                                "'%s' is not finite after step %lld: nothing is written; try a smaller --lr, "
                                "or --clip-norm",
@@ -452,21 +458,59 @@ bool output_fits_model(Job *j)
 
 static bool save_onnx(Job *j, const char *path)
 {
-    SaveValue *s;
+    const Graph *g = j->plan->g;
+    const bool *changes = graph_updated(g, &j->tmp);
+    Tensor t = {.data = NULL};
     int n;
-    TRY(gather_weights(j, true, &s, &n) && open_model(j));
-    return onnx_save(j->model, path, n, s, !j->o->training, &j->o->diag);
+    const Weight *w = list_weights(j, true, &n, &j->tmp);
+    SaveValue *s = NEW(&j->tmp, SaveValue, n + 1);
+    for (int k = 0; k < n; k++) {
+        const Value *v = &g->vals[w[k].v.i];
+        TRY((k && w[k - 1].v.i == w[k].v.i) || output_weight(j, w[k].v, &t));
+        s[k] = (SaveValue){.name = w[k].name->name,
+                           .tensor = w[k].name->transposed ? tensor_transposed(&t, &j->tmp) : t,
+                           .alias = w[k].name != v->in_model,
+                           .same = !changes[w[k].v.i] && is_of_file(j, v)};
+    }
+    return open_model(j) && onnx_save(j->model, path, n, s, !j->o->training, &j->o->diag);
 }
 
+typedef struct {
+    Job *j;
+    const Weight *w;
+} Weights;
+
+static bool write_weight(void *user, int k, NewFile *f, Diag *d)
+{
+    const Weights *from = user;
+    const Weight *w = &from->w[k];
+    Job *j = from->j;
+    Tensor t;
+    (void)d;
+    TRY(output_weight(j, w->v, &t));
+    if (w->name->transposed)
+        t = tensor_transposed(&t, &j->tmp);
+    file_write(f, t.data, (size_t)type_bytes(&t.type));
+    output_weight_end(j, w->v);
+    return true;
+}
+
+/* One weight at a time, as there may be no room for copies of all. */
 static bool save_safetensors(Job *j, const char *path)
 {
-    SaveValue *s;
+    Arena a = {0};
     int n;
-    TRY(gather_weights(j, false, &s, &n));
-    NamedTensor *v = NEW(&j->tmp, NamedTensor, n + 1);
-    for (int i = 0; i < n; i++)
-        v[i] = (NamedTensor){s[i].name, s[i].tensor};
-    return safetensors_write(path, NULL, n, v, &j->o->diag);
+    const Weight *w = list_weights(j, false, &n, &a);
+    NamedTensor *v = NEW(&a, NamedTensor, n + 1);
+    for (int k = 0; k < n; k++) {
+        Type t = *val_type(j->plan->g, w[k].v);
+        if (w[k].name->transposed)
+            t = type_make(t.dt, 2, (int64_t[]){t.dim[1], t.dim[0]});
+        v[k] = (NamedTensor){w[k].name->name, {t, NULL}};
+    }
+    bool ok = safetensors_stream(path, NULL, n, v, write_weight, &(Weights){j, w}, &j->o->diag);
+    arena_free(&a);
+    return ok;
 }
 
 bool output_weights(Job *j)

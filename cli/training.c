@@ -163,7 +163,7 @@ static bool hash_frozen(Job *j, uint64_t *hash)
             continue;
         TRY(output_weight(j, (Val){i}, &t));
         *hash += XXH64(t.data, (size_t)type_bytes(&t.type), XXH64(name, strlen(name), 0));
-        arena_free(&j->tmp);
+        output_weight_end(j, (Val){i});
     }
     return true;
 }

@@ -119,6 +119,8 @@ static bool copy_weights(Validation *v, Executor *from, Diag *d)
         Tensor now = exec_tensor(from, x);
         tensor_cast(&now, &t);
         TRY(exec_write(v->job->exec, (Val){i}, d));
+        exec_drop(v->job->exec, (Val){i});
+        exec_drop(from, x);
     }
     arena_free(&v->job->tmp);
     return true;

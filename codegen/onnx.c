@@ -99,8 +99,9 @@ static bool write_value(Writer *w, Val v)
     size_t bytes = (size_t)type_bytes(&t.type);
     NewFile *data = w->how->data;
     Buf b = {0};
-    t.data = arena_alloc(w->a, bytes + 1, 1);
-    TRY(w->how->value(w->how->user, v, &t, w->d));
+    Arena large = {0};
+    t.data = arena_alloc(bytes <= INLINE_BYTES ? w->a : &large, bytes + 1, 1);
+    bool ok = w->how->value(w->how->user, v, &t, w->d);
     for (int i = 0; i < t.type.rank; i++)
         put_number(w->a, &b, TENSOR_DIMS, (uint64_t)t.type.dim[i]);
     put_number(w->a, &b, TENSOR_TYPE, (uint64_t)onnx_data_type(t.type.dt));
@@ -113,8 +114,9 @@ static bool write_value(Writer *w, Val v)
         put_external(w->a, &b, w->how->data_name, data->size, bytes);
         file_write(data, t.data, bytes);
     }
+    arena_free(&large);
     put_message(w->a, &w->graph, GRAPH_INITIALIZER, &b);
-    return true;
+    return ok;
 }
 
 /* Writes the values that no node makes.  Frozen weights and constants are initializers but not inputs. */

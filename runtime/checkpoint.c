@@ -174,6 +174,24 @@ static const char *const *strings_of(RunKeys keys, int64_t step, uint64_t hash, 
     return all;
 }
 
+typedef struct {
+    Executor *x;
+    const State *s;
+} Source;
+
+static bool write_tensor(void *user, int k, NewFile *f, Diag *d)
+{
+    const Source *from = user;
+    Val v = from->s[k].v;
+    TRY(exec_read(from->x, v, d));
+    Tensor t = exec_tensor(from->x, v);
+    file_write(f, t.data, (size_t)type_bytes(&t.type));
+    exec_drop(from->x, v);
+    return true;
+}
+
+/* Values that the host has to copy are read twice, as the hash stands in front of them: one copy at a time.
+ */
 static bool write_state(Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Arena *a, Diag *d)
 {
     uint32_t n;
@@ -184,10 +202,12 @@ static bool write_state(Checkpoints *c, Executor *x, int64_t step, RunKeys keys,
         TRY(exec_read(x, s[i].v, d));
         t[i] = (NamedTensor){s[i].name, exec_tensor(x, s[i].v)};
         hash += hash_tensor(t[i].name, &t[i].tensor);
+        exec_drop(x, s[i].v);
     }
     /* One name for all steps: the next checkpoint overwrites what a killed process left. */
     const char *new = arena_printf(a, "%s/new" SUFFIX, c->folder);
-    TRY(safetensors_write(new, strings_of(keys, step, hash, a), (int)n, t, d));
+    TRY(safetensors_stream(new, strings_of(keys, step, hash, a), (int)n, t, write_tensor, &(Source){x, s},
+                           d));
     TRY(give_name(c, new, file_of(c, step, a), d));
     remove_old(c, step, a);
     c->intact = step;
@@ -266,6 +286,7 @@ static bool load_state(DataFile *f, Executor *x, const State *s, uint32_t n, Dia
         if (to.data)
             memcpy(to.data, from.data, (size_t)type_bytes(&to.type));
         TRY(exec_write(x, s[i].v, d));
+        exec_drop(x, s[i].v);
     }
     return true;
 }

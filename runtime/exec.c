@@ -97,9 +97,9 @@ bool exec_replace(Executor *x, Val v, const void *from, Diag *d)
     return true;
 }
 
-static void drop_copy(Executor *x, Val v)
+void exec_drop(Executor *x, Val v)
 {
-    if (!is_mapped(x)) {
+    if (!is_mapped(x) && place(x, v) >= 0) {
         free(x->copy[v.i]);
         x->copy[v.i] = NULL;
     }
@@ -114,7 +114,7 @@ static bool load_values(Executor *x, const ExecOptions *opt, Diag *d)
             continue;
         Tensor t = exec_tensor(x, (Val){v});
         TRY(initial_value(g, (Val){v}, opt, &t, d) && exec_write(x, (Val){v}, d));
-        drop_copy(x, (Val){v});
+        exec_drop(x, (Val){v});
     }
     return true;
 }

@@ -67,11 +67,12 @@ int exec_flight(const Executor *x);
 
 /* A value as the host addresses it; data is NULL if it has no memory.  If the host can address the device's
  * memory, the tensor lies there and is valid while the value is live (parameters, state, graph outputs:
- * between steps; inputs: until exec_micro).  Otherwise it is a host copy that lasts until exec_close:
- * exec_write copies it to the device, exec_read back; both do nothing if there is no copy. */
+ * between steps; inputs: until exec_micro).  Otherwise it is a host copy that lasts until exec_drop or
+ * exec_close: exec_write copies it to the device, exec_read back; all do nothing if there is no copy. */
 Tensor exec_tensor(const Executor *x, Val v);
 bool exec_write(Executor *x, Val v, Diag *d);
 bool exec_read(Executor *x, Val v, Diag *d);
+void exec_drop(Executor *x, Val v);
 /* Replaces the elements of a weight, and of the values that are loaded as casts of it.  If the weight has no
  * memory in the plan, the executor keeps the new elements on the host. */
 bool exec_replace(Executor *x, Val v, const void *from, Diag *d);

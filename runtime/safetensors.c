@@ -70,30 +70,39 @@ static char *header(const char *const *meta, int n, const NamedTensor *v, const 
     return text;
 }
 
-static bool write_file(const char *path, int n, const NamedTensor *v, const int *order,
-                       const char *text, size_t len, Diag *d)
+bool safetensors_stream(const char *path, const char *const *meta, int n, const NamedTensor *v,
+                        WriteTensor *write, void *user, Diag *d)
 {
     NewFile out;
+    size_t len;
     TRY(file_create(&out, path, d));
+    int *order = file_order(n, v);
+    char *text = header(meta, n, v, order, &len);
     uint64_t length = len; /* little-endian, like every machine this runs on */
     file_write(&out, &length, sizeof length);
     file_write(&out, text, len);
-    for (int i = 0; i < n; i++) {
-        const Tensor *t = &v[order[i]].tensor;
-        file_write(&out, t->data, (size_t)type_bytes(&t->type));
-    }
-    return file_commit(&out, d);
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++)
+        ok = write(user, order[i], &out, d);
+    free(text);
+    free(order);
+    if (ok)
+        return file_commit(&out, d);
+    file_abandon(&out);
+    return false;
+}
+
+static bool write_bytes(void *user, int k, NewFile *f, Diag *d)
+{
+    const NamedTensor *v = user;
+    (void)d;
+    file_write(f, v[k].tensor.data, (size_t)type_bytes(&v[k].tensor.type));
+    return true;
 }
 
 bool safetensors_write(const char *path, const char *const *meta, int n, const NamedTensor *v, Diag *d)
 {
-    size_t len;
-    int *order = file_order(n, v);
-    char *text = header(meta, n, v, order, &len);
-    bool ok = write_file(path, n, v, order, text, len, d);
-    free(text);
-    free(order);
-    return ok;
+    return safetensors_stream(path, meta, n, v, write_bytes, (void *)(uintptr_t)v, d);
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */

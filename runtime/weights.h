@@ -4,6 +4,7 @@
 #define CKC_WEIGHTS_H
 
 #include "data.h"
+#include "ir/file.h"
 
 /* ---- weights.c: initial values -------------------------------------------- */
 
@@ -39,5 +40,10 @@ void random_fill(Tensor *t, const char *name, int64_t limit, int64_t seed, int64
 /* Writes tensors under their names as .safetensors, atomically.  meta: NULL, or keys, each followed by its
  * value, then NULL. */
 bool safetensors_write(const char *path, const char *const *meta, int n, const NamedTensor *v, Diag *d);
+/* Likewise, of tensors that are not in memory, of which v has the types alone: write(user, k, f, d) is called
+ * once for each, and writes the bytes of the k-th of v to f. */
+typedef bool WriteTensor(void *user, int k, NewFile *f, Diag *d);
+bool safetensors_stream(const char *path, const char *const *meta, int n, const NamedTensor *v,
+                        WriteTensor *write, void *user, Diag *d);
 
 #endif
