@@ -374,6 +374,7 @@ bool output_grads(Job *j);
 const char *bytes_str(int64_t bytes, char buf[32]);
 const char *percent_str(double part, char buf[16]); /* 0.0123: "+1.23 %", 1.268: "+126.8 %" */
 const char *rate_str(double v, char buf[16]);       /* per second: "5408", "0.4321" */
+const char *ms_str(int64_t ns, char buf[32]);       /* "287 ms", "0.05173 ms", "299400 ms" */
 double ns_ms(int64_t ns);
 /* Prints a line if other processes used more than a tenth of the processors while kernels were measured. */
 void others_print(FILE *f, double share);

@@ -196,7 +196,7 @@ static void print_head(FILE *f, const Explain *x)
             bytes_str(p->keep_all_bytes + p->reserved, b));
     if (p->budget)
         fprintf(f, ", budget %s", bytes_str(p->budget, a));
-    fprintf(f, "; %.4g ms predicted", ns_ms(p->predicted_ns));
+    fprintf(f, "; %s predicted", ms_str(p->predicted_ns, a));
     if (p->base_ns)
         fprintf(f, ", %+.2f %%", 100 * ((double)p->predicted_ns / (double)p->base_ns - 1));
     fputc('\n', f);
@@ -205,12 +205,13 @@ static void print_head(FILE *f, const Explain *x)
 static void print_times(FILE *f, const Explain *x)
 {
     const int64_t *ns = x->phase_ns;
-    fprintf(f, "forward %.4g ms, backward %.4g ms", ns_ms(ns[PHASE_FORWARD]), ns_ms(ns[PHASE_BACKWARD]));
+    char a[32], b[32];
+    fprintf(f, "forward %s, backward %s", ms_str(ns[PHASE_FORWARD], a), ms_str(ns[PHASE_BACKWARD], b));
     if (ns[PHASE_FORWARD])
         fprintf(f, " (%.3g times)", (double)ns[PHASE_BACKWARD] / (double)ns[PHASE_FORWARD]);
-    fprintf(f, ", updates %.4g ms", ns_ms(ns[PHASE_UPDATE]));
+    fprintf(f, ", updates %s", ms_str(ns[PHASE_UPDATE], a));
     if (x->again_ns)
-        fprintf(f, "; again %.4g ms", ns_ms(x->again_ns));
+        fprintf(f, "; again %s", ms_str(x->again_ns, a));
     fputc('\n', f);
 }
 
@@ -225,7 +226,7 @@ static void print_totals(FILE *f, const Explain *x)
             continue;
         fprintf(f, "  %11s  %s, of %" PRIu32 " kernels", bytes_str(t->bytes, bytes), text[d], t->n);
         if (t->ns)
-            fprintf(f, ", in %.4g ms", ns_ms(t->ns));
+            fprintf(f, ", in %s", ms_str(t->ns, bytes));
         fputc('\n', f);
     }
     if (x->state_bytes)
@@ -294,7 +295,7 @@ static void print_other(FILE *f, const Explain *x, const Other *other, const cha
     int unit = part >> 26 ? 2 : part >> 16 ? 1 : 0;
     fprintf(f, "  %s %s: ", bytes_str(part, bytes), word);
     if (other->known)
-        fprintf(f, "%.4g ms, %+.2f %%; %.3g ms for a %s\n", ns_ms(other->ns),
+        fprintf(f, "%s, %+.2f %%; %.3g ms for a %s\n", ms_str(other->ns, bytes),
                 100 * ((double)other->ns / (double)p->predicted_ns - 1),
                 price(x, other) * (double)(INT64_C(1) << (10 * (unit + 1))), name[unit]);
     else

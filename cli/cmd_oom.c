@@ -312,13 +312,13 @@ static double rate(const Way *w) { return w->ns > 0 ? 1e9 * (double)w->batch / (
 
 static void print_way(FILE *f, const Oom *m, const Way *w, uint32_t place)
 {
-    char peak[32], text[16];
+    char peak[32], text[16], ms[32];
     if (w->why) {
         print_line(f, "-  %-22s %s", w->name, w->why);
         return;
     }
-    print_line(f, "%" PRIu32 "  %-22s %10s %9.4g ms %10s  %s", place, w->name, bytes_str(w->peak, peak),
-               ns_ms(w->ns), rate_str(rate(w), text), changes_text[w->changes]);
+    print_line(f, "%" PRIu32 "  %-22s %10s %12s %10s  %s", place, w->name, bytes_str(w->peak, peak),
+               ms_str(w->ns, ms), rate_str(rate(w), text), changes_text[w->changes]);
     print_line(f, "   --budget %s%s%s%s%s", m->budget, *w->how ? " " : "", w->how,
                w->without ? ", without " : "", w->without ? w->without : "");
 }
@@ -342,7 +342,8 @@ static void print(FILE *f, const Oom *m)
 {
     print_head(f, m);
     if (fits(m, &m->whole)) {
-        fprintf(f, "\nIt fits: %.4g ms predicted, nothing has to be done.\n", ns_ms(m->whole.ns));
+        char ms[32];
+        fprintf(f, "\nIt fits: %s predicted, nothing has to be done.\n", ms_str(m->whole.ns, ms));
         return;
     }
     fprintf(f, "\n%-25s %10s %12s %10s  %s\n", "what to do", "peak", "predicted", "samples/s", "changes");

@@ -137,7 +137,7 @@ static void print_bar(FILE *f, double part)
 
 static void print_points(FILE *f, const Sweep *s)
 {
-    char a[32], b[32], c[16], d[16];
+    char a[32], b[32], c[16], d[16], ms[32];
     bool bars = isatty(fileno(f));
     double most = over(s, s->point[s->n - 1].ns), whole = (double)s->point[0].budget;
     print_line(f, "%s", s->o->path);
@@ -145,8 +145,8 @@ static void print_points(FILE *f, const Sweep *s)
             "bound", "redone");
     for (uint32_t i = 0; i < s->n; i++) {
         const Point *p = &s->point[i];
-        fprintf(f, "%10s %5.1f %% %10s %8.4g ms %9s %9s %6u%s", bytes_str(p->budget, a),
-                100 * (double)p->budget / whole, bytes_str(p->peak, b), ns_ms(p->ns),
+        fprintf(f, "%10s %5.1f %% %10s %11s %9s %9s %6u%s", bytes_str(p->budget, a),
+                100 * (double)p->budget / whole, bytes_str(p->peak, b), ms_str(p->ns, ms),
                 percent_str(over(s, p->ns), c), percent_str(over(s, p->bound), d), p->redone,
                 bars ? "  " : "");
         if (bars && most > 0)

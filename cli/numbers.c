@@ -27,6 +27,13 @@ const char *rate_str(double v, char buf[16])
     return buf;
 }
 
+const char *ms_str(int64_t ns, char buf[32])
+{
+    double ms = ns_ms(ns);
+    snprintf(buf, 32, ms < 9999.5 ? "%.4g ms" : "%.0f ms", ms);
+    return buf;
+}
+
 void others_print(FILE *f, double share)
 {
     if (share > 0.1)

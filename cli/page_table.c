@@ -9,8 +9,10 @@ static void put_number(FILE *f, const Column *c, double v)
     fprintf(f, "<td data-v=\"%.9g\">", v);
     if (c->unit == UNIT_BYTES)
         fputs(bytes_str((int64_t)v, bytes), f);
+    else if (c->unit == UNIT_NS && v < 1e6)
+        fprintf(f, "%.3g \xc2\xb5s", 1e-3 * v);
     else if (c->unit == UNIT_NS)
-        fprintf(f, v < 1e6 ? "%.3g \xc2\xb5s" : "%.4g ms", v < 1e6 ? 1e-3 * v : 1e-6 * v);
+        fputs(ms_str((int64_t)v, bytes), f);
     else if (c->unit == UNIT_PERCENT)
         fprintf(f, "%.1f %%", v);
     else

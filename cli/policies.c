@@ -31,7 +31,9 @@ static const char *cost_str(const PolicyTable *t, double cost, char buf[32])
 {
     if (isnan(cost))
         return "-";
-    snprintf(buf, 32, t->in_ms ? "%.4g ms" : cost < 1e11 ? "%.0f" : "%.5e", cost);
+    if (t->in_ms)
+        return ms_str((int64_t)(1e6 * cost), buf);
+    snprintf(buf, 32, cost < 1e11 ? "%.0f" : "%.5e", cost);
     return buf;
 }
 

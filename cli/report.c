@@ -166,11 +166,12 @@ static void print_repeats(const Plan *p, FILE *f)
 static void print_time(const Job *j, FILE *f)
 {
     const Plan *p = j->plan;
-    fprintf(f, "time        predicted %.4g ms, %+.2f %% for recomputation%s (lower bound %+.2f %%)",
-            ns_ms(p->predicted_ns), 100 * part_over(p->predicted_ns, p->base_ns),
+    char ms[32];
+    fprintf(f, "time        predicted %s, %+.2f %% for recomputation%s (lower bound %+.2f %%)",
+            ms_str(p->predicted_ns, ms), 100 * part_over(p->predicted_ns, p->base_ns),
             p->host_bytes ? " and copies" : "", 100 * part_over(p->bound_ns, p->base_ns));
     if (j->result.steps)
-        fprintf(f, "; measured %.4g ms%s", 1e3 * j->result.median,
+        fprintf(f, "; measured %s%s", ms_str((int64_t)(1e9 * j->result.median), ms),
                 j->result.steps == 1 ? " (one step, cold)" : "");
     fputc('\n', f);
     if (!j->o->profile || !j->result.seconds)
@@ -292,8 +293,9 @@ static const Trial *find_alone(const Job *j)
 
 static void print_alone(const Trial *t, FILE *f)
 {
+    char ms[32];
     if (t && !t->why)
-        fprintf(f, "predicted %.4g ms", ns_ms(t->ns));
+        fprintf(f, "predicted %s", ms_str(t->ns, ms));
     else
         fputs("over the budget", f);
 }

@@ -303,6 +303,22 @@ static void planned_within(int64_t memory, int64_t budget, bool fits)
     arena_free(&a);
 }
 
+/* A step of ten seconds and more is no power of ten: "1.283e+05 ms". */
+START_TEST(long_times_are_plain)
+{
+    static const struct {
+        int64_t ns;
+        const char *text;
+    } wanted[] = {{51730, "0.05173 ms"},
+                  {286996000, "287 ms"},
+                  {9999600000, "10000 ms"},
+                  {INT64_C(128345678901), "128346 ms"}};
+    char got[32];
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        ck_assert_str_eq(ms_str(wanted[i].ns, got), wanted[i].text);
+}
+END_TEST
+
 START_TEST(what_no_memory_holds_is_refused_early)
 {
     enum { MATRIX = 64 * 64 * 4 };
@@ -324,6 +340,7 @@ Suite *suite_message(void)
     tcase_add_test(t, lines_as_wide_as_the_terminal);
     tcase_add_test(t, names_that_were_meant);
     tcase_add_test(t, what_no_memory_holds_is_refused_early);
+    tcase_add_test(t, long_times_are_plain);
     suite_add_tcase(s, t);
     t = tcase_create("terminal");
     tcase_add_unchecked_fixture(t, make_empty_cache, remove_cache);
