@@ -32,7 +32,7 @@ static const char *cost_str(const PolicyTable *t, double cost, char buf[32])
     if (isnan(cost))
         return "-";
     if (t->in_ms)
-        return ms_str((int64_t)(1e6 * cost), buf);
+        return ms_str(llround(1e6 * cost), buf);
     snprintf(buf, 32, cost < 1e11 ? "%.0f" : "%.5e", cost);
     return buf;
 }

@@ -171,7 +171,7 @@ static void print_time(const Job *j, FILE *f)
             ms_str(p->predicted_ns, ms), 100 * part_over(p->predicted_ns, p->base_ns),
             p->host_bytes ? " and copies" : "", 100 * part_over(p->bound_ns, p->base_ns));
     if (j->result.steps)
-        fprintf(f, "; measured %s%s", ms_str((int64_t)(1e9 * j->result.median), ms),
+        fprintf(f, "; measured %s%s", ms_str(llround(1e9 * j->result.median), ms),
                 j->result.steps == 1 ? " (one step, cold)" : "");
     fputc('\n', f);
     if (!j->o->profile || !j->result.seconds)
