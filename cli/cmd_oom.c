@@ -143,21 +143,35 @@ static const char *left_out(StepOptions *s, Arena *a)
     return text;
 }
 
+/* Is there a precision of fewer bytes? */
+static bool halves(const Oom *m)
+{
+    return m->given.precision == PRECISION_F32 || m->given.precision == PRECISION_TF32;
+}
+
+/* Optimizers of less state, beside what `with` changes; name, how: text in front of theirs. */
+static void add_optimizers(Oom *m, StepOptions with, const char *name, const char *how)
+{
+    Arena *a = &m->o->arena;
+    for (int k = 0; trains(m) && k < OPTIM_NONE; k++) {
+        if (optim_moments[k] >= optim_moments[m->given.optim])
+            continue;
+        StepOptions s = with;
+        s.optim = (OptimKind)k;
+        const char *without = left_out(&s, a);
+        add(m, (Attempt){arena_printf(a, "%s%s", name, optim_name[k]),
+                         arena_printf(a, "%s--optimizer %s", how, optim_name[k]), without, OPTIMIZER,
+                         WITHIN_OR_MICRO, s});
+    }
+}
+
 static void add_changes(Oom *m)
 {
     StepOptions s = m->given;
     s.precision = PRECISION_BF16;
-    if (m->given.precision == PRECISION_F32 || m->given.precision == PRECISION_TF32)
+    if (halves(m))
         add(m, (Attempt){"bf16", "--precision bf16", NULL, ROUNDING, WITHIN_OR_MICRO, s});
-    for (int k = 0; trains(m) && k < OPTIM_NONE; k++) {
-        if (optim_moments[k] >= optim_moments[m->given.optim])
-            continue;
-        s = m->given;
-        s.optim = (OptimKind)k;
-        const char *without = left_out(&s, &m->o->arena);
-        add(m, (Attempt){optim_name[k], arena_printf(&m->o->arena, "--optimizer %s", optim_name[k]), without,
-                         OPTIMIZER, WITHIN_OR_MICRO, s});
-    }
+    add_optimizers(m, m->given, "", "");
     if (m->batch.n)
         add(m, (Attempt){"smaller batch", "", NULL, BATCH, SMALLER, m->given});
 }
@@ -167,6 +181,18 @@ static void add_other_kernels(Oom *m)
     StepOptions s = m->given;
     s.any_bits = true;
     add(m, (Attempt){"other kernels", "--choices budget", NULL, ROUNDING, WITHIN_OR_MICRO, s});
+}
+
+/* Several changes at once. */
+static void add_combined(Oom *m)
+{
+    StepOptions s = m->given;
+    s.any_bits = true;
+    s.precision = halves(m) ? PRECISION_BF16 : s.precision;
+    const char *how = halves(m) ? "--choices budget --precision bf16" : "--choices budget";
+    if (halves(m))
+        add(m, (Attempt){"bf16, other kernels", how, NULL, ROUNDING, WITHIN_OR_MICRO, s});
+    add_optimizers(m, s, halves(m) ? "bf16, " : "kernels, ", arena_printf(&m->o->arena, "%s ", how));
 }
 
 /* ---- trying them ------------------------------------------------------------------------------- */
@@ -261,12 +287,12 @@ static bool try_from(Oom *m, uint32_t first)
     return ok;
 }
 
-/* Fits one that changes no more than the last bits? */
-static bool same_fits(const Oom *m)
+/* Fits one that changes no more than this? */
+static bool any_fits(const Oom *m, Changes most)
 {
     bool any = false;
     for (uint32_t i = 0; i < m->n; i++)
-        any |= m->way[i].changes <= LAST_BITS && !m->way[i].why;
+        any |= m->way[i].changes <= most && !m->way[i].why;
     return any;
 }
 
@@ -275,10 +301,14 @@ static bool try_ways(Oom *m)
     add_same(m);
     add_changes(m);
     TRY(try_from(m, 0));
-    if (same_fits(m) || m->given.any_bits)
-        return true;
-    add_other_kernels(m);
-    return try_from(m, m->nlist - 1);
+    uint32_t first = m->nlist;
+    if (!any_fits(m, LAST_BITS) && !m->given.any_bits)
+        add_other_kernels(m);
+    TRY(try_from(m, first));
+    first = m->nlist;
+    if (!any_fits(m, BATCH))
+        add_combined(m);
+    return try_from(m, first);
 }
 
 /* ---- what is asked --------------------------------------------------------------------------------- */

@@ -171,6 +171,8 @@ START_TEST(what_cannot_fit)
     char *text = read_text("out");
     ck_assert(strstr(text, "Nothing of this fits") && strstr(text, "does not fit: takes"));
     free(text);
+    ckc_prints("oom " MLP " --bind batch=1 --device h200 --budget 670.06MB --moves 5000",
+               "--budget 670.06MB --choices budget --precision bf16 --optimizer sgd\n");
     ckc_prints("oom " MLP " --bind batch=512 --device h200 --budget 670.1MB --moves 5000",
                "--budget 670.1MB --choices budget --accumulate auto\n");
     ckc_prints("oom " STEP "--budget 1MB", "It fits: ");
