@@ -115,6 +115,8 @@ static const char tail[] =
     "\n\n"
     "def kind_of(op):\n"
     "    name = str(op)\n"
+    "    if op._schema.is_mutable or any(word in name for word in ('empty', 'view')):\n"
+    "        return 'cheap'  # made again: what it made may be written over in place\n"
     "    for kind, words in (('conv', ('convolution',)), ('attention', ('attention',)), ('norm', "
     "('norm',)),\n"
     "                        ('matmul', ('mm', 'matmul', 'linear'))):\n"

@@ -25,6 +25,20 @@ class Logits(torch.nn.Module):
         return self.model(ids).logits
 
 
+class Encoder(torch.nn.Module):
+    """Dropout, which PyTorch writes over in place on a CPU."""
+    def __init__(self):
+        super().__init__()
+        self.h = torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, norm_first=True)
+                                     for _ in range(4))
+
+    def forward(self, x):
+        mask = torch.full((x.shape[1], x.shape[1]), -1e9).triu(1)
+        for h in self.h:
+            x = h(x, src_mask=mask)
+        return x
+
+
 def models():
     torch.manual_seed(0)
     tokens = torch.randint(0, 211, (8, 64))
@@ -34,10 +48,12 @@ def models():
     llama = transformers.LlamaConfig(num_hidden_layers=4, hidden_size=64, intermediate_size=192,
                                      num_attention_heads=4, vocab_size=211, use_cache=False)
     yield "llama", Logits(transformers.LlamaForCausalLM(llama)), tokens
+    yield "encoder", Encoder(), torch.randn(16, 64, 64)
     yield "resnet18", torchvision.models.resnet18(), torch.randn(64, 3, 64, 64)
 
 
 def gradients(model, x):
+    torch.manual_seed(1)
     model.zero_grad()
     model(x).float().square().mean().backward()
     return {n: p.grad.clone() for n, p in model.named_parameters()}
