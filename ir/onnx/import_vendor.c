@@ -117,13 +117,17 @@ static bool import_skip_simplified_layer_norm(OnnxNode *n)
     return skip_norm(n, n->in[2], (Val){0}, 3, true);
 }
 
-/* Word + position (+ segment) embeddings, normalised. */
+/* Word + position (+ segment) embeddings, normalised; the number of keys that a mask of 0 and 1 leaves. */
 static bool import_embed_layer_norm(OnnxNode *n)
 {
     Graph *g = n->g;
     const Type *ids = in_type(n, 0);
-    if (ids->rank != 2 || has_in(n, 7) || has_out(n, 1))
-        return refuse(n, "mask input or rank %d", ids->rank);
+    if (ids->rank != 2)
+        return refuse(n, "rank %d", ids->rank);
+    if (has_out(n, 1))
+        n->out[1] = has_in(n, 7)
+                        ? build_cast(g, build_reduce(g, OP_reduce_sum, n->in[7], 1 << 1, false), DT_I32)
+                        : build_expand(g, build_scalar(g, DT_I32, 0), 1, ids->dim);
     TRY(!has_in(n, 8) || indices_inside(n, 8, in_type(n, 3)->dim, 1));
     Val sum = build_gather(g, n->in[2], n->in[0], 0);
     Val position =
@@ -197,17 +201,23 @@ static bool attend(OnnxNode *n, Val q, Val k, Val v, Val bias, bool causal)
                                     heads_first(g, v, heads), bias, causal, -1});
 }
 
-/* A key padding mask [batch, keys] of 0 and 1 becomes a bias; {0} without one. */
-static bool key_mask(OnnxNode *n, int k, Val *bias)
+/* A key padding mask [batch, keys] of 0 and 1, or [batch] of how many keys come before the padding, becomes a
+ * bias; {0} without one.  Keys are operand `keys`. */
+static bool key_mask(OnnxNode *n, int k, int keys, Val *bias)
 {
     Graph *g = n->g;
     *bias = (Val){0};
     if (!has_in(n, k))
         return true;
-    const Type *t = in_type(n, k);
-    if (t->rank != 2)
+    const Type *t = in_type(n, k), *x = in_type(n, keys);
+    bool counts = t->rank == 1 && x->rank == 3 && t->dim[0] == x->dim[0];
+    if (t->rank != 2 && !counts)
         return refuse(n, "a mask of rank %d", t->rank);
-    Val mask = build_reshape(g, n->in[k], 4, (int64_t[]){t->dim[0], 1, 1, t->dim[1]});
+    Val mask = build_reshape(g, n->in[k], 4, (int64_t[]){t->dim[0], 1, 1, counts ? 1 : t->dim[1]});
+    if (counts) {
+        Val position = build_reshape(g, iota(g, x->dim[1]), 4, (int64_t[]){1, 1, 1, x->dim[1]});
+        mask = build2(g, OP_less, position, build_cast(g, mask, DT_I64));
+    }
     Val zero = build_scalar(g, in_type(n, 0)->dt, 0);
     Val low = build_scalar(g, in_type(n, 0)->dt, attr_float(n, "mask_filter_value", -10000));
     *bias = build3(g, OP_where, build_cast(g, mask, DT_BOOL), zero, low);
@@ -224,7 +234,7 @@ static bool import_attention(OnnxNode *n)
         return refuse(n, "past state");
     if (attr_int(n, "do_rotary", 0))
         return refuse(n, "rotary embedding");
-    TRY(key_mask(n, 3, &bias));
+    TRY(key_mask(n, 3, 0, &bias));
     if (has_in(n, 5))
         bias = plus(g, n->in[5], bias);
     Val all = build_matmul(g, n->in[0], n->in[1], false, false), part[3];
@@ -250,7 +260,7 @@ static bool import_multi_head_attention(OnnxNode *n)
     Val bias, part[3];
     if (!has_in(n, 1) || !has_in(n, 2) || has_in(n, 6) || has_in(n, 7) || has_out(n, 1))
         return refuse(n, "packed operands or past state");
-    TRY(key_mask(n, 4, &bias));
+    TRY(key_mask(n, 4, 1, &bias));
     if (has_in(n, 5))
         bias = plus(g, n->in[5], bias);
     int64_t start = 0;

@@ -34,9 +34,10 @@ def register_norms():
         total = x + skip + bias
         return F.rms_norm(total, (4,), gamma, np.float32(1e-5).item()), None, None, total
 
-    def embed(ids, segments, words, positions, kinds, gamma, beta):
+    def embed(ids, segments, words, positions, kinds, gamma, beta, mask=None):
         x = words[ids.long()] + positions[:3] + kinds[segments.long()]
-        return F.layer_norm(x, (4,), gamma, beta, np.float32(1e-5).item()), None
+        counts = None if mask is None else mask.sum(1).int()
+        return F.layer_norm(x, (4,), gamma, beta, np.float32(1e-5).item()), counts
 
     ms("skip_layer_norm", "SkipLayerNormalization", lambda rng: (
         {"x": normal(rng, 2, 3, 4), "skip": normal(rng, 2, 3, 4), "gamma": normal(rng, 4),
@@ -49,6 +50,12 @@ def register_norms():
          "segments": rng.integers(0, 2, (2, 3)).astype(np.int32), "words": normal(rng, 5, 4),
          "positions": normal(rng, 4, 4), "kinds": normal(rng, 2, 4), "gamma": normal(rng, 4),
          "beta": normal(rng, 4)}, embed), epsilon=1e-5)
+    ms("embed_layer_norm_mask", "EmbedLayerNormalization", lambda rng: (
+        {"ids": rng.integers(0, 5, (2, 3)).astype(np.int32),
+         "segments": rng.integers(0, 2, (2, 3)).astype(np.int32), "words": normal(rng, 5, 4),
+         "positions": normal(rng, 4, 4), "kinds": normal(rng, 2, 4), "gamma": normal(rng, 4),
+         "beta": normal(rng, 4), "mask": np.array([[1, 1, 1], [1, 0, 0]], np.int32)}, embed),
+       epsilon=1e-5)
 
 
 def register_products():
@@ -191,6 +198,11 @@ def register_attention():
     ms("attention", "Attention", lambda rng: (
         {"x": normal(rng, 2, 4, 6), "w": normal(rng, 6, 24), "b": normal(rng, 24),
          "mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]], np.int32)}, attention),
+       num_heads=2, unidirectional=1)
+    ms("attention_counts", "Attention", lambda rng: (
+        {"x": normal(rng, 2, 4, 6), "w": normal(rng, 6, 24), "b": normal(rng, 24),
+         "mask": np.array([4, 3], np.int32)},
+        lambda x, w, b, count: attention(x, w, b, torch.arange(4) < count[:, None])),
        num_heads=2, unidirectional=1)
     ms("multi_head_attention", "MultiHeadAttention", lambda rng: (
         {"q": normal(rng, 2, 3, 8), "k": normal(rng, 2, 5, 8), "v": normal(rng, 2, 5, 8),
