@@ -37,6 +37,53 @@ START_TEST(what_a_mask_finds_no_elements_for_is_nan)
 }
 END_TEST
 
+/* z[x > y] = x[x > y] * y[x > y], as torch.export writes it; another mask's elements have other positions. */
+static bool import_product(Arena *a, Imported *r, const char *positions, float *z)
+{
+    Builder b;
+    start(&b, 17);
+    for (int i = 0; i < 3; i++)
+        add_value(&b, a, (const char *[]){"x", "y", "z"}[i], FLOAT, "23", true);
+    add_value(&b, a, "out", FLOAT, "23", false);
+    add_node(&b, a, "Greater", "x y", "more");
+    add_node(&b, a, "Greater", "y x", "less");
+    add_node(&b, a, "NonZero", "more", "axes");
+    add_node(&b, a, "NonZero", "less", "other_axes");
+    add_node(&b, a, "Transpose", "axes", "at");
+    add_node(&b, a, "Transpose", "other_axes", "other");
+    add_node(&b, a, "GatherND", "x at", "x_at");
+    add_node(&b, a, "GatherND", "y at", "y_at");
+    add_node(&b, a, "Mul", "x_at y_at", "product");
+    add_node(&b, a, "ScatterND", positions, "out");
+    *r = import_file(save(&b, a, "product.onnx"));
+    if (!build_graph(r, &(OnnxOptions){0}))
+        return false;
+    void **data = NEW(a, void *, r->g.nvals);
+    data[graph_find(&r->g, "x").i] = (float[]){1, 5, -INFINITY, 4, 2, 3};
+    data[graph_find(&r->g, "y").i] = (float[]){2, 3, 0, 2, 2, 1};
+    data[graph_find(&r->g, "z").i] = (float[]){10, 11, 12, 13, 14, 15};
+    ck_assert_msg(graph_eval(&r->g, data, a, &r->d), "%s", r->d.msg);
+    memcpy(z, data[r->g.out[0].i], 6 * sizeof *z);
+    return true;
+}
+
+START_TEST(what_a_mask_picks_is_combined_and_written_back)
+{
+    static const float want[] = {10, 15, 12, 8, 14, 3};
+    Arena a = {0};
+    Imported r;
+    float z[6];
+    ck_assert_msg(import_product(&a, &r, "z at product", z), "%s", r.d.msg);
+    for (int i = 0; i < 6; i++)
+        ck_assert_float_eq(z[i], want[i]);
+    release(&r);
+    ck_assert(!import_product(&a, &r, "z other product", z));
+    ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* If the positions of a mask are an output beside y = x[mask], the NonZero that makes them is refused, and
  * listed once. */
 START_TEST(positions_of_a_mask_that_are_read_otherwise_are_refused_once)
@@ -86,6 +133,7 @@ Suite *suite_onnx_masked(void)
     Suite *s = suite_create("onnx_masked");
     TCase *c = tcase_create("onnx_masked");
     tcase_add_checked_fixture(c, make_folder, remove_folder);
+    tcase_add_test(c, what_a_mask_picks_is_combined_and_written_back);
     tcase_add_test(c, what_a_mask_finds_no_elements_for_is_nan);
     tcase_add_test(c, positions_of_a_mask_that_are_read_otherwise_are_refused_once);
     tcase_add_test(c, sizes_of_data_are_refused_with_advice);

@@ -7,6 +7,9 @@
  *     at = Transpose(NonZero(mask)), ScatterND(x, at, Slice(source, 0, Shape(at)[0]))
  *     at = Transpose(NonZero(mask)), ScatterND(x, at, Reshape(Expand(row, [count] + trailing), -1))
  *
+ * x[mask] = a[mask] * b[mask], of one mask, as in the losses of boxes of torchvision, is computed everywhere
+ * and chosen by the mask: sums, differences and products, of 0 where it is not set.
+ *
  * What is in between exists while importing only. Where anything else reads it, the node that made it is
  * refused. */
 #include "onnx_int.h"
@@ -21,11 +24,12 @@ typedef enum {
     MASKED_FIRST,  /* the first `count` elements of v */
     MASKED_ROWS,   /* v, expanded to [count, ...] */
     MASKED_EACH,   /* MASKED_ROWS in one dimension */
+    MASKED_PICKED, /* the elements of v where mask is set */
 } MaskedKind;
 
 struct Masked {
     MaskedKind kind;
-    Val v;
+    Val v, mask;
     int trailing;    /* number of dimensions of ROWS and EACH behind the first */
     OnnxNode *maker; /* the node whose operand open_operand depends on data */
     int open_operand;
@@ -103,6 +107,13 @@ static bool first_size_first(OnnxNode *n)
     return attr_int(n, "start", 0) == 0 && attr_int(n, "end", 1) != 0;
 }
 
+/* Expand to [count], Reshape to one dimension. */
+static bool stays_flat(OnnxNode *n)
+{
+    bool expands = strcmp(n->op, "Expand") == 0 && is_tensor(n, 1) && type_count(in_type(n, 1)) == 1;
+    return expands || (strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1));
+}
+
 /* Sets what the node makes of its operand m; false: something unknown. */
 static bool next_masked(OnnxNode *n, const Masked *m, Masked *next)
 {
@@ -115,6 +126,8 @@ static bool next_masked(OnnxNode *n, const Masked *m, Masked *next)
         next->kind = MASKED_COUNT;
     else if (m->kind == MASKED_ROWS && strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1))
         next->kind = MASKED_EACH;
+    else if (m->kind == MASKED_PICKED)
+        return stays_flat(n);
     else
         return m->kind == MASKED_COUNT && strcmp(n->op, "Unsqueeze") == 0;
     return true;
@@ -183,6 +196,39 @@ static Val set_masked_rows(Graph *g, Val x, Val mask, const Masked *m)
     return build3(g, OP_where, mask, v, x);
 }
 
+/* GatherND(x, at), where x has the mask's shape. */
+static bool picks(OnnxNode *n, const Masked *at, Masked *next)
+{
+    if (!at || at->kind != MASKED_TUPLES || !is_tensor(n, 0) || !dtype_is_float(in_type(n, 0)->dt) ||
+        !type_same_shape(in_type(n, 0), val_type(n->g, at->v)) || attr_int(n, "batch_dims", 0) != 0)
+        return false;
+    *next = *at;
+    next->kind = MASKED_PICKED;
+    next->mask = at->v;
+    Val zero = scalar_like(n->g, n->in[0], 0);
+    next->v = build3(n->g, OP_where, build_cast(n->g, at->v, DT_BOOL), n->in[0], zero);
+    return true;
+}
+
+/* A sum, difference or product of what one mask picks: what it is everywhere. */
+static bool combines(OnnxNode *n, Masked *next)
+{
+    static const struct {
+        const char *onnx;
+        Op op;
+    } known[] = {{"Add", OP_add}, {"Sub", OP_sub}, {"Mul", OP_mul}};
+    const Masked *a = masked_in(n, 0), *b = masked_in(n, 1);
+    bool both = a && b && a->kind == MASKED_PICKED && b->kind == MASKED_PICKED && a->mask.i == b->mask.i;
+    for (int i = 0; both && i < 3; i++) {
+        if (strcmp(n->op, known[i].onnx) == 0) {
+            *next = *a;
+            next->v = build2(n->g, known[i].op, a->v, b->v);
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool scatters(OnnxNode *n, const Masked *at, const Masked *from)
 {
     bool plain = at && from && at->kind == MASKED_TUPLES && is_tensor(n, 0) &&
@@ -194,6 +240,8 @@ static bool scatters(OnnxNode *n, const Masked *at, const Masked *from)
         n->out[0] = scatter_masked(n->g, n->in[0], mask, from->v);
     else if (from->kind == MASKED_EACH)
         n->out[0] = set_masked_rows(n->g, n->in[0], mask, from);
+    else if (from->kind == MASKED_PICKED && from->mask.i == at->v.i)
+        n->out[0] = build3(n->g, OP_where, mask, from->v, n->in[0]);
     return n->out[0].i && wrapped(n);
 }
 
@@ -209,6 +257,10 @@ bool import_masked(OnnxNode *n, bool poisoned)
     }
     if (poisoned)
         return false;
+    if (strcmp(n->op, "GatherND") == 0 && picks(n, masked_in(n, 1), &next))
+        return masked_result(n, &next);
+    if (combines(n, &next))
+        return masked_result(n, &next);
     if (first == masked_in(n, 0) && next_masked(n, first, &next))
         return masked_result(n, &next);
     if (strcmp(n->op, "Slice") == 0 && slices_first(n, masked_in(n, 2))) {
