@@ -107,9 +107,13 @@ static bool first_size_first(OnnxNode *n)
     return attr_int(n, "start", 0) == 0 && attr_int(n, "end", 1) != 0;
 }
 
-/* Expand to [count], Reshape to one dimension. */
-static bool stays_flat(OnnxNode *n)
+/* Expand to [count], Reshape to one dimension, the first `count` elements. */
+static bool stays_picked(OnnxNode *n, Val mask)
 {
+    const Masked *end = masked_in(n, 2);
+    if (strcmp(n->op, "Slice") == 0)
+        return end && end->kind == MASKED_COUNT && end->v.i == mask.i && known_to_be(n, 1, 0) &&
+               (!has_in(n, 3) || known_to_be(n, 3, 0)) && (!has_in(n, 4) || known_to_be(n, 4, 1));
     bool expands = strcmp(n->op, "Expand") == 0 && is_tensor(n, 1) && type_count(in_type(n, 1)) == 1;
     return expands || (strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1));
 }
@@ -127,7 +131,7 @@ static bool next_masked(OnnxNode *n, const Masked *m, Masked *next)
     else if (m->kind == MASKED_ROWS && strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1))
         next->kind = MASKED_EACH;
     else if (m->kind == MASKED_PICKED)
-        return stays_flat(n);
+        return stays_picked(n, m->mask);
     else
         return m->kind == MASKED_COUNT && strcmp(n->op, "Unsqueeze") == 0;
     return true;
