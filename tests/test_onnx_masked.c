@@ -57,7 +57,7 @@ static bool import_product(Arena *a, Imported *r, const char *positions, float *
     add_node(&b, a, "Mul", "x_at y_at", "product");
     for (int rank = 0; rank < 2; rank++) {
         Onnx__TensorProto *t = add_tensor(&b, rank ? "zeros" : "zero", rank, &(int64_t){1}, NULL);
-        t->data_type = 7;
+        t->data_type = INT64;
         t->n_int64_data = 1;
         t->int64_data = NEW(a, int64_t, 1);
     }
