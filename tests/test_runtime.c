@@ -631,6 +631,16 @@ START_TEST(costs_grow)
 }
 END_TEST
 
+/* One time that is far off, of a kernel that is a tenth of the step, does not decide how all are scaled. */
+START_TEST(one_time_does_not_scale_all)
+{
+    Weighted v[] = {{80, 10}, {1.1, 30}, {0.9, 35}, {1, 25}};
+    ck_assert_double_eq(weighted_median(v, 4), 1);
+    ck_assert_double_eq(weighted_median(v, 1), 0.9); /* sorted */
+    ck_assert_double_eq(weighted_median(v, 0), 0);
+}
+END_TEST
+
 /* The time that a child computes counts as others' time, which is a fraction of that of all processors. */
 START_TEST(others_are_seen)
 {
@@ -677,6 +687,7 @@ Suite *suite_runtime(void)
     tcase_add_test(t, small_kernels_are_measured_in_little);
     tcase_add_test(t, costs_are_learned);
     tcase_add_test(t, costs_grow);
+    tcase_add_test(t, one_time_does_not_scale_all);
     tcase_add_test(t, others_are_seen);
     suite_add_tcase(s, t);
     return s;

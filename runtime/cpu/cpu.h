@@ -123,6 +123,12 @@ typedef struct {
     int64_t workspace; /* bytes, after the operands */
 } Subject;
 
+typedef struct {
+    double value, weight;
+} Weighted;
+
+/* The value below which lies half of the weight; sorts v.  0 if n is 0. */
+double weighted_median(Weighted *v, uint32_t n);
 /* Sets *seconds to the median time of a few runs. */
 bool measure(Pool *p, const Subject *s, double *seconds, Diag *d);
 

@@ -6,6 +6,7 @@
  * few runs. */
 #include "cpu.h"
 #include "ir/philox.h"
+#include <stdlib.h>
 
 enum { MIN_RUNS = 3, MAX_RUNS = 25, DEFAULT_CACHE = 32 << 20 };
 static const double enough = 0.01, once = 0.05; /* seconds of all runs; of a first run that suffices */
@@ -149,4 +150,23 @@ bool measure(Pool *p, const Subject *s, double *seconds, Diag *d)
     bool ok = median_run(p, s, NEW(&tmp, char *, s->n + 1), seconds, d);
     arena_free(&tmp);
     return ok;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = ((const Weighted *)a)->value, y = ((const Weighted *)b)->value;
+    return (x > y) - (x < y);
+}
+
+double weighted_median(Weighted *v, uint32_t n)
+{
+    double all = 0, below = 0;
+    uint32_t i = 0;
+    for (uint32_t k = 0; k < n; k++)
+        all += v[k].weight;
+    if (n)
+        qsort(v, n, sizeof *v, by_value);
+    while (i + 1 < n && (below += v[i].weight) < all / 2)
+        i++;
+    return n ? v[i].value : 0;
 }

@@ -28,6 +28,11 @@ enum {
     MEASURED_BLOCKS = 4 /* blocks of a loop that are measured, as all take the same time */
 };
 static const double default_limit = 10; /* seconds */
+/* A time so many times the estimate is not taken if other processes used more than this share of the
+ * processors meanwhile: threads that wait for one whose processor is taken can make a step of seconds of one
+ * of 20 ms. */
+enum { BUSY_TIMES = 10 };
+static const double busy = 0.25;
 
 typedef struct {
     LibDesc of;
@@ -294,8 +299,11 @@ static bool measure_item(Profile *p, Item *it, Pool *pool, Diag *d)
     pool_use(pool, item_memory(it));
     if (it->of->k.body && has_text(p, it))
         pool_refill(pool); /* it may branch on data */
+    ProcessorTime before = processor_time();
     TRY(measure(pool, &subject, &s, d));
     double *ns = &p->table.entry[it->entry].ns, now = fmax(1, round(s * 1e9 / part));
+    if (now > BUSY_TIMES * it->estimate && others_since(&before) > busy)
+        return true;
     *ns = *ns < 0 ? now : round((*ns + now) / 2); /* rounded, as in the file */
     return true;
 }
@@ -401,20 +409,21 @@ static bool measure_unknown(Profile *p, const Unknown *u, uint32_t n, const Allo
     return ok && table_write(&p->table, d);
 }
 
-/* Sets p->scale, the ratio of measured to estimated time. */
+/* Sets p->scale, the ratio of measured to estimated time: the median by estimated time, as single times may
+ * be far off. */
 static void calibrate(Profile *p)
 {
-    double measured[2] = {0}, estimated[2] = {0};
-    for (uint32_t i = 0; i < p->nitem; i++) {
-        const Item *it = &p->item[i];
-        bool lib = item_op(p, it) != NULL;
-        if (p->table.entry[it->entry].ns < 0)
-            continue;
-        measured[lib] += p->table.entry[it->entry].ns;
-        estimated[lib] += it->estimate;
+    Weighted *ratio = NEW(&p->arena, Weighted, p->nitem + 1);
+    for (int c = 0; c < 2; c++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < p->nitem; i++) {
+            const Item *it = &p->item[i];
+            double ns = p->table.entry[it->entry].ns;
+            if (ns >= 0 && it->estimate > 0 && (item_op(p, it) != NULL) == c)
+                ratio[n++] = (Weighted){ns / it->estimate, it->estimate};
+        }
+        p->scale[c] = n ? weighted_median(ratio, n) : 1;
     }
-    for (int c = 0; c < 2; c++)
-        p->scale[c] = estimated[c] > 0 ? measured[c] / estimated[c] : 1;
 }
 
 static bool resolve(Profile *p, Diag *d)
