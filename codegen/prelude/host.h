@@ -65,10 +65,12 @@ typedef struct {
     char error[256];
 } Ckc;
 
+/* status: of the CUDA runtime where `what` is the name of its function, else of cuBLASLt. */
 static bool ckc_check(Ckc *c, int status, const char *what)
 {
+    const char *why = strncmp(what, "cuda", 4) == 0 ? cudaGetErrorString((cudaError_t)status) : "";
     if (status != 0 && !c->error[0])
-        snprintf(c->error, sizeof c->error, "%s failed: error %d", what, status);
+        snprintf(c->error, sizeof c->error, "%s failed: error %d%s%s", what, status, *why ? ", " : "", why);
     return status == 0;
 }
 

@@ -70,6 +70,8 @@ typedef struct {
 } cublasLtMatmulHeuristicResult_t;
 typedef void *cublasLtMatmulPreference_t;
 
+typedef int cudaError_t;
+FN const char *cudaGetErrorString(cudaError_t status) { return status ? "an error" : "no error"; }
 FN int cudaMalloc(void **at, size_t bytes)
 {
     *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
