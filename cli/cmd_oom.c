@@ -40,7 +40,7 @@ typedef struct {
 /* What came of it: how and why are texts of the way, which has none. */
 typedef struct {
     Way way;
-    char how[96], why[160];
+    char how[1024], why[160];
     bool ok;
     Diag diag; /* if not ok */
 } Outcome;

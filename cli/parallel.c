@@ -1,7 +1,6 @@
 /* parallel.c -- see parallel.h.  Results lie in memory that is shared with the processes. */
 #include "parallel.h"
 #include "cli.h"
-#include "ir/mem.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
