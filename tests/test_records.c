@@ -269,7 +269,8 @@ START_TEST(computed_in_place_of_parameters)
 }
 END_TEST
 
-/* So does a masked weight, beside a bias that the call does read. */
+/* So does a masked weight, beside a bias that the call does read; if --tie says that it is the parameter, it
+ * does not. */
 START_TEST(computed_beside_a_parameter)
 {
     Arena a = {0};
@@ -287,6 +288,32 @@ START_TEST(computed_beside_a_parameter)
     ck_assert(noted(r.m, ONNX_REMARK, "mul",
                     "was computed by the exporter and trains in place of "
                     "parameters that no node reads (of a.weight)"));
+    OnnxTie tie = {"mul", "a.weight"};
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.tie = &tie, .nties = 1}), "%s", r.d.msg);
+    ck_assert(!noted(r.m, ONNX_REMARK, "mul", "was computed by the exporter"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
+/* A name that no node reads since it is a second one of a weight is not what the exporter may have computed a
+ * constant from. */
+START_TEST(constant_beside_a_tie)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "88", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    add_tensor(&b, "h.weight", 1, (int64_t[]){8}, odd);
+    add_tensor(&b, "sub_1", 1, (int64_t[]){8}, odd);
+    add_recorded(&b, &a, "Mul", "x h.weight", "u", "%u = mul(args = (%x, %p_h))", "['', 'e', 'mul']");
+    add_recorded(&b, &a, "Mul", "u sub_1", "v", "%v = mul(args = (%u, %sub_1))", NULL);
+    add_recorded(&b, &a, "Mul", "v h.weight", "y", "%y = mul(args = (%v, %p_h))", "['', 'h', 'mul_1']");
+    add_signature(&b, &a, "p_e: PARAMETER target='e.weight'\np_h: PARAMETER target='h.weight'\n");
+    Imported r = import_file(save(&b, &a, "beside_a_tie.onnx"));
+    ck_assert_int_eq(params_with(&r, false), 1);
+    ck_assert(noted(r.m, ONNX_REMARK, "sub_1", "does not train"));
     release(&r);
     arena_free(&a);
 }
@@ -382,6 +409,7 @@ Suite *suite_records(void)
     tcase_add_test(t, probable_classes);
     tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, computed_beside_a_parameter);
+    tcase_add_test(t, constant_beside_a_tie);
     tcase_add_test(t, made_of_several_parameters);
     tcase_add_test(t, computed_beside_its_parameter);
     tcase_add_test(t, parameter_that_nothing_reads);

@@ -495,15 +495,30 @@ static void find_remade(Finder *f)
 /* Can the node have read what the exporter made of a parameter that no record mentions? */
 static bool lies_under(const Finder *f, const char *scope)
 {
-    const Names *unread = &f->out->unread;
-    if (!scope || !unread->n)
-        return unread->n > 0;
+    const Names *hidden = &f->out->hidden;
+    if (!scope || !hidden->n)
+        return hidden->n > 0;
     const char *prefix = arena_printf(&f->m->arena, "%s.", scope);
-    return bsearch(prefix, unread->name, unread->n, sizeof *unread->name, by_prefix);
+    return bsearch(prefix, hidden->name, hidden->n, sizeof *hidden->name, by_prefix);
 }
 
-/* Finds parameters that no record mentions: the exporter has computed what the program makes of
- * them (positions looked up in a table).  Tensors of no known origin may be that. */
+/* Is it a second name of one weight, such as of an embedding that is the head's? */
+static bool is_alias(const Finder *f, const char *name)
+{
+    const Merged *out = f->out;
+    const char *kept = NULL;
+    for (uint32_t i = 0; i < out->nalias; i++) {
+        if (strcmp(out->alias[i].copy, name) != 0)
+            continue;
+        if (kept && kept != out->alias[i].kept)
+            return false;
+        kept = out->alias[i].kept;
+    }
+    return kept;
+}
+
+/* Finds parameters that no record mentions: they are tied to others, or the exporter has computed what the
+ * program makes of them (positions looked up in a table).  Tensors of no known origin may be that. */
 static void find_computed(Finder *f)
 {
     const Signature *s = f->signature;
@@ -513,6 +528,9 @@ static void find_computed(Finder *f)
             add_name(f, &out->unread, s->by_symbol[i].name);
     if (out->unread.n)
         qsort(out->unread.name, out->unread.n, sizeof *out->unread.name, by_text);
+    for (uint32_t i = 0; i < out->unread.n; i++)
+        if (!is_alias(f, out->unread.name[i]))
+            add_name(f, &out->hidden, out->unread.name[i]);
     for (uint32_t i = 0, n; i < f->nread && s->n; i += n) {
         const char *own = f->read[i].of->name;
         bool named = declared(s, own) != NULL, in_scope = false, under = false;
@@ -569,5 +587,5 @@ const Merged *model_merged(OnnxModel *m)
 bool is_own_constant(Import *x, const char *name, const Tensor *t)
 {
     const Merged *merged = model_merged(x->m);
-    return holds(&merged->constant, name) && (merged->unread.n == 0 || tensor_is_uniform(t));
+    return holds(&merged->constant, name) && (merged->hidden.n == 0 || tensor_is_uniform(t));
 }

@@ -112,6 +112,19 @@ static void report_merged(Import *x, const Merged *merged)
     }
 }
 
+/* Does it train and have no name but those of the file? --tie gives it that of a parameter that no node
+ * reads. */
+static bool trains_unnamed(const Import *x, const char *name)
+{
+    Val v;
+    if (!scope_find(x, name, &v) || x->g->vals[v.i].kind != VAL_PARAM)
+        return false;
+    const ModelName *m = x->g->vals[v.i].in_model;
+    while (m && !onnx_is_unread(x->m, m->name))
+        m = m->next;
+    return !m;
+}
+
 /* The names under which a tensor of the file trains: those that it was told apart into, else its own.  What
  * is tied is no parameter by now.  Returns their number. */
 static uint32_t trained_as(Import *x, const Merged *merged, const char *of, const char **name)
@@ -119,37 +132,13 @@ static uint32_t trained_as(Import *x, const Merged *merged, const char *of, cons
     uint32_t n = 0;
     for (uint32_t i = 0; i < merged->n; i++) {
         const Separate *s = &merged->read[i];
-        if (!s->identity && s->kept && strcmp(s->kept, of) == 0 && trains(x, s->name) &&
+        if (!s->identity && s->kept && strcmp(s->kept, of) == 0 && trains_unnamed(x, s->name) &&
             *name_get(&merged->apart, s->name) == i)
             name[n++] = s->name;
     }
-    if (!n && trains(x, of))
+    if (!n && trains_unnamed(x, of))
         name[n++] = of;
     return n;
-}
-
-static bool report_computed(Import *x, const Merged *merged)
-{
-    const Names *list[] = {&merged->remade, &merged->computed, &merged->constant};
-    const Names *unread = &merged->unread, *lost = &merged->lost;
-    const char **name = NEW(x->a, const char *, list[0]->n + list[1]->n + list[2]->n + merged->n + 1);
-    const char **of = NEW(x->a, const char *, unread->n + lost->n + 1);
-    uint32_t n = 0, behind = 0;
-    for (int k = 0; k < (unread->n ? 3 : 1); k++)
-        for (uint32_t i = 0; i < list[k]->n; i++)
-            n += trained_as(x, merged, list[k]->name[i], name + n);
-    for (uint32_t i = 0; i < unread->n; i++)
-        of[behind++] = unread->name[i];
-    for (uint32_t i = 0; i < lost->n; i++)
-        of[behind++] = lost->name[i];
-    if (!n)
-        return false;
-    note(x, ONNX_REMARK, name[0],
-         "%s computed by the exporter and train%s in place of parameters that no node reads "
-         "(of %s); export with optimize=False to train those",
-         n > 1 ? arena_printf(x->a, "and %s: were", listing(x, name + 1, n - 1)) : "was", n > 1 ? "" : "s",
-         listing(x, of, behind));
-    return true;
 }
 
 static bool names_a_value(const Graph *g, const char *name)
@@ -159,6 +148,39 @@ static bool names_a_value(const Graph *g, const char *name)
         for (const ModelName *m = g->vals[i].in_model; m && !found; m = m->next)
             found = strcmp(m->name, name) == 0;
     return found;
+}
+
+/* The parameters behind what the exporter computed, as far as nothing is saved under their names. */
+static const char *list_behind(Import *x, const Merged *merged)
+{
+    const Names *hidden = &merged->hidden, *lost = &merged->lost;
+    const char **of = NEW(x->a, const char *, hidden->n + lost->n + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < hidden->n; i++)
+        if (!names_a_value(x->g, hidden->name[i]))
+            of[n++] = hidden->name[i];
+    for (uint32_t i = 0; i < lost->n; i++)
+        of[n++] = lost->name[i];
+    return n ? listing(x, of, n) : listing(x, hidden->name, hidden->n);
+}
+
+static bool report_computed(Import *x, const Merged *merged)
+{
+    const Names *list[] = {&merged->remade, &merged->computed, &merged->constant};
+    const char **name = NEW(x->a, const char *, list[0]->n + list[1]->n + list[2]->n + merged->n + 1);
+    uint32_t n = 0, hidden = merged->hidden.n;
+    for (int k = 0; k < (hidden ? 3 : 1); k++)
+        for (uint32_t i = 0; i < list[k]->n; i++)
+            n += trained_as(x, merged, list[k]->name[i], name + n);
+    if (!n)
+        return false;
+    note(x, ONNX_REMARK, name[0],
+         "%s computed by the exporter and train%s in place of parameters that no node reads "
+         "(of %s); export with optimize=False to train those%s",
+         n > 1 ? arena_printf(x->a, "and %s: were", listing(x, name + 1, n - 1)) : "was", n > 1 ? "" : "s",
+         list_behind(x, merged),
+         hidden ? "; --tie TENSOR=PARAMETER saves one that is only reshaped as PARAMETER" : "");
+    return true;
 }
 
 /* Notes parameters that no node reads, under whose names nothing is saved. */

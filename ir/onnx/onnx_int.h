@@ -304,8 +304,9 @@ typedef struct Merged {
     uint32_t ntransposed, ctransposed;
     NameMap transposed_at; /* name to index in transposed */
     Names unread;   /* parameters of the program that no node has read */
-    Names computed; /* tensors of no known origin that may be computed from unread parameters */
-    Names constant; /* tensors of no known origin in modules without unread parameters */
+    Names hidden;   /* those of them that are no second name of a weight: tensors may be computed from them */
+    Names computed; /* tensors of no known origin that may be computed from hidden parameters */
+    Names constant; /* tensors of no known origin in modules without hidden parameters */
     Names remade;   /* tensors of no known origin that stand for several parameters, of `lost` */
     Names lost;     /* parameters that nodes have read, and no tensor of the file is told to be */
     size_t ninitializer, nadded; /* initializers: the file's; added ones, for parameters told apart */
