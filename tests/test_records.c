@@ -140,7 +140,7 @@ START_TEST(scattered_means)
 }
 END_TEST
 
-/* Writes the model and runs a step; the gradient of its first parameter, w, of eight elements. */
+/* Writes the model and runs a step; the gradient of its first parameter, w, of at most eight elements. */
 static void gradient_of_step(Builder *b, Arena *a, double *grad)
 {
     Diag d = {0};
@@ -150,7 +150,7 @@ static void gradient_of_step(Builder *b, Arena *a, double *grad)
     DataFile *grads = data_open("g.npz", &d);
     ck_assert(grads);
     Tensor w = array_of(grads, "w");
-    for (int64_t k = 0; k < 8; k++)
+    for (int64_t k = 0; k < type_count(&w.type); k++)
         grad[k] = tensor_f(&w, k);
     data_close(grads);
 }
@@ -186,6 +186,95 @@ START_TEST(smoothed_labels)
         ck_assert_double_eq_tol(all[k], (exp(odd[k]) / sum - 0.25) / 2, 1e-6);
         ck_assert_double_eq_tol(half[k], (none[k] + all[k]) / 2, 1e-6);
     }
+}
+END_TEST
+
+/* scale_grad_by_freq: each row's gradient is over how often the row is read; the operand behind it is
+ * `sparse`. */
+START_TEST(gradients_by_frequency)
+{
+    static float zeros[8];
+    static const double want[2][2] = {{3, 1}, {1, 1}};
+    for (int scaled = 0; scaled < 2; scaled++) {
+        Arena a = {0};
+        Builder b;
+        double grad[8];
+        start(&b, 13);
+        add_value(&b, &a, "y", FLOAT, "", false);
+        add_tensor(&b, "w", 2, (int64_t[]){2, 4}, zeros);
+        Onnx__TensorProto *t = add_tensor(&b, "ids", 2, (int64_t[]){2, 2}, NULL);
+        t->data_type = INT64, t->n_int64_data = 4, t->int64_data = (int64_t[]){0, 1, 0, 0};
+        add_recorded(&b, &a, "Gather", "w ids", "h",
+                     format("%%h = call_function[target=torch.ops.aten.embedding.default](args = "
+                            "(%%p_w, %%ids, -1, %s, True), kwargs = {})",
+                            scaled ? "True" : "False"),
+                     NULL);
+        add_int(&b, add_node(&b, &a, "ReduceSum", "h", "y"), "keepdims", 0);
+        gradient_of_step(&b, &a, grad);
+        for (int k = 0; k < 8; k++)
+            ck_assert_double_eq_tol(grad[k], want[scaled][k / 4], 1e-6);
+        arena_free(&a);
+    }
+}
+END_TEST
+
+/* A batch norm whose record has it in eval() stays as it is where another's is in training mode, and trains
+ * in a program that is in eval() altogether. */
+START_TEST(norms_of_either_mode)
+{
+    static float zeros[2], x[] = {1, 2, 5, 4};
+    static const char *const call[] = {"no_training", "functional"};
+    for (int mixed = 0; mixed < 2; mixed++) {
+        Arena a = {0};
+        Builder b;
+        double grad[2];
+        start(&b, 14);
+        add_value(&b, &a, "y", FLOAT, "", false);
+        add_tensor(&b, "w", 1, (int64_t[]){2}, ones);
+        add_tensor(&b, "scale", 1, (int64_t[]){2}, ones);
+        add_tensor(&b, "var0", 1, (int64_t[]){2}, ones);
+        add_tensor(&b, "var1", 1, (int64_t[]){2}, ones);
+        add_tensor(&b, "bias", 1, (int64_t[]){2}, zeros);
+        add_tensor(&b, "mean0", 1, (int64_t[]){2}, zeros);
+        add_tensor(&b, "mean1", 1, (int64_t[]){2}, zeros);
+        add_tensor(&b, "x", 2, (int64_t[]){2, 2}, x);
+        add_tensor(&b, "c", 2, (int64_t[]){2, 2}, x);
+        for (int i = 0; i < 2; i++)
+            add_recorded(
+                &b, &a, "BatchNormalization", i ? "x scale bias mean1 var1" : "x w bias mean0 var0",
+                i ? "n1" : "n0",
+                format("%%n = call_function[target=torch.ops.aten._native_batch_norm_legit_%s.default]"
+                       "(args = (%%x), kwargs = {})",
+                       call[i && mixed]),
+                NULL);
+        add_node(&b, &a, "Mul", "n0 c", "m0");
+        add_node(&b, &a, "Add", "m0 n1", "m");
+        add_int(&b, add_node(&b, &a, "ReduceSum", "m", "y"), "keepdims", 0);
+        gradient_of_step(&b, &a, grad);
+        ck_assert_double_eq_tol(grad[0], mixed ? 1 * 1 + 5 * 5 : 5 - 1, 1e-3);
+        ck_assert_double_eq_tol(grad[1], mixed ? 2 * 2 + 4 * 4 : 4 - 2, 1e-3);
+        arena_free(&a);
+    }
+}
+END_TEST
+
+/* Scores of one sample have no dimension for a batch. */
+START_TEST(loss_of_one_sample)
+{
+    static int64_t class = 2;
+    Arena a = {0};
+    Builder b;
+    double grad[4], sum = exp(odd[0]) + exp(odd[1]) + exp(odd[2]) + exp(odd[3]);
+    start(&b, 13);
+    add_value(&b, &a, "y", FLOAT, "", false);
+    add_tensor(&b, "w", 1, (int64_t[]){4}, odd);
+    Onnx__TensorProto *t = add_tensor(&b, "t", 0, NULL, NULL);
+    t->data_type = INT64, t->n_int64_data = 1, t->int64_data = &class;
+    add_node(&b, &a, "SoftmaxCrossEntropyLoss", "w t", "y");
+    gradient_of_step(&b, &a, grad);
+    for (int k = 0; k < 4; k++)
+        ck_assert_double_eq_tol(grad[k], exp(odd[k]) / sum - (k == 2), 1e-6);
+    arena_free(&a);
 }
 END_TEST
 
@@ -405,6 +494,9 @@ Suite *suite_records(void)
     tcase_add_test(t, padding_rows_receive_no_gradient);
     tcase_add_test(t, scattered_means);
     tcase_add_test(t, smoothed_labels);
+    tcase_add_test(t, gradients_by_frequency);
+    tcase_add_test(t, norms_of_either_mode);
+    tcase_add_test(t, loss_of_one_sample);
     tcase_add_test(t, divisor_of_a_pool);
     tcase_add_test(t, probable_classes);
     tcase_add_test(t, computed_in_place_of_parameters);

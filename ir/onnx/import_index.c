@@ -26,6 +26,24 @@ static bool tuples_inside(OnnxNode *n, int64_t batch)
            indices_inside(n, 1, t->dim + batch, tuple);
 }
 
+/* y, whose gradient is over how often its row of the table is read: PyTorch's scale_grad_by_freq, which
+ * stands in the call alone. */
+static Val scaled_by_frequency(OnnxNode *n, Val y)
+{
+    Graph *g = n->g;
+    const Type ti = *in_type(n, 1), t = *val_type(g, y);
+    int64_t count = type_count(&ti);
+    Val one_f32 = build_cast(g, scalar_like(g, y, 1), DT_F32), zero = scalar_like(g, one_f32, 0);
+    Val in[] = {build_expand(g, zero, 1, in_type(n, 0)->dim),
+                build_reshape(g, n->in[1], 2, (int64_t[]){count, 1}), build_expand(g, one_f32, 1, &count)};
+    Val often = build(g, OP_scatter_nd, NULL, 3, in, &(ScatterAttrs){.reduction = SCATTER_ADD});
+    Val share = build2(g, OP_div, one_f32, build_gather(g, often, n->in[1], 0));
+    for (int i = ti.rank; i < t.rank; i++)
+        share = insert_axis(g, share, i);
+    Val held = build1(g, OP_detach, y);
+    return build2(g, OP_add, held, build2(g, OP_mul, build2(g, OP_sub, y, held), build_cast(g, share, t.dt)));
+}
+
 static bool import_gather(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -43,6 +61,9 @@ static bool import_gather(OnnxNode *n)
     double padding = call_number(n, "embedding.default", 2, -1);
     GatherAttrs at = {axis, axis == 0 && padding >= 0 && padding < (double)t->dim[0] ? (int64_t)padding : -1};
     n->out[0] = build(g, OP_gather, NULL, 2, n->in, &at);
+    if (axis == 0 && n->out[0].i &&
+        (call_number(n, "embedding.default", 3, 0) || call_number(n, "embedding_bag.padding_idx", 3, 0)))
+        n->out[0] = scaled_by_frequency(n, n->out[0]);
     return n->out[0].i;
 }
 

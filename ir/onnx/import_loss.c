@@ -96,10 +96,27 @@ static bool import_probable_classes(OnnxNode *n)
     return true;
 }
 
+static bool import_softmax_cross_entropy(OnnxNode *n);
+
+/* Scores of one sample without a batch dimension: PyTorch's, not the standard's. */
+static bool import_one_sample(OnnxNode *n)
+{
+    Graph *g = n->g;
+    for (int k = 0; k < 2; k++)
+        n->in[k] = insert_axis(g, n->in[k], 0);
+    TRY(n->in[0].i && n->in[1].i && import_softmax_cross_entropy(n));
+    n->out[0] = build_reshape(g, n->out[0], 0, NULL);
+    if (has_out(n, 1))
+        n->out[1] = drop_axis(g, n->out[1], 0);
+    return n->out[0].i;
+}
+
 static bool import_softmax_cross_entropy(OnnxNode *n)
 {
     Graph *g = n->g;
     Ignored ig = read_ignored(n);
+    if (in_type(n, 0)->rank == 1)
+        return import_one_sample(n);
     if (in_type(n, 0)->rank < 2)
         return fail(n->x->d, "scores need a class dimension");
     if (dtype_is_float(in_type(n, 1)->dt))

@@ -109,6 +109,12 @@ void note_batch_norm(OnnxNode *n)
          "statistics, running statistics updated");
 }
 
+/* Was the norm in eval() where others of the program were in training mode?  Their records alone tell. */
+static bool held_by_program(const OnnxNode *n)
+{
+    return n->x->m->norm_trains && call_says(n, "_native_batch_norm_legit_no_training.default", "");
+}
+
 static bool import_batch_norm(OnnxNode *n)
 {
     double eps = attr_float(n, "epsilon", 1e-5);
@@ -123,7 +129,8 @@ static bool import_batch_norm(OnnxNode *n)
                                    : n->nout > 1 || (n->opset < 7 && !attr_int(n, "is_test", 0));
     if (n->x->opt->inference)
         return batch_norm_given(n, eps);
-    bool convert = !training && !n->x->opt->forward_only && !n->x->opt->keep_batch_norm;
+    bool convert =
+        !training && !n->x->opt->forward_only && !n->x->opt->keep_batch_norm && !held_by_program(n);
     if (convert)
         note_batch_norm(n);
     if (training || convert)

@@ -80,6 +80,7 @@ struct OnnxModel {
     Signature *signature;
     struct Merged *merged;
     const struct Record *record;                    /* read_records() */
+    bool norm_trains; /* read_records(): a batch norm of the exported program is in training mode */
     enum { DRAWS_UNKNOWN, DRAWS, DRAWS_NOT } draws; /* does a node draw random numbers? */
     const char **input; /* names of the inputs that have no initializer */
     uint32_t ninput;
@@ -261,7 +262,8 @@ const Record *read_records(OnnxModel *m);
 void report_detached(Import *x);
 
 /* What an operand of the call that a node comes from says and the node does not, as exporters leave it out.
- * otherwise: the node comes from no call of `function` ("embedding.default"), or the operand is no number. */
+ * True is 1.  otherwise: the node comes from no call of `function` ("embedding.default"), or the operand is
+ * no number. */
 double call_number(const OnnxNode *n, const char *function, int operand, double otherwise);
 /* Does the node come from a call of that function, in whose text this stands? */
 bool call_says(const OnnxNode *n, const char *function, const char *text);

@@ -78,6 +78,8 @@ static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
         r->call = (const char *)value.data, r->call_size = value.size;
         r->linear = has_text(&value, "[target=torch.ops.aten.linear.default]");
         r->detach = has_text(&value, "[target=torch.ops.aten.detach.default]");
+        m->norm_trains |=
+            has_text(&value, "[target=torch.ops.aten._native_batch_norm_legit_functional.default]");
         r->detached = has_text(&value, "(%detach") || has_text(&value, " %detach");
     } else if (wire_is(&key, "pkg.torch.onnx.name_scopes"))
         r->scope = last_scope(m, (const char *)value.data, value.size);
@@ -142,6 +144,8 @@ double call_number(const OnnxNode *n, const char *function, int operand, double 
             number[length++] = *s;
     }
     char *end;
+    if (strcmp(number + strspn(number, " "), "True") == 0)
+        return 1;
     double v = strtod(number, &end);
     return end > number && *end == 0 && isfinite(v) ? v : otherwise;
 }
