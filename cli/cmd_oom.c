@@ -2,8 +2,8 @@
  * make it fit, best first.
  *
  * Ways that do not change the training come first: recomputation, the host's memory, micro-batches.  Then
- * follow 16-bit products, optimizers with less state, a smaller batch.  Each is planned within the budget,
- * all at once unless their kernels are measured. */
+ * follow 16-bit products, optimizers with less state, a smaller batch; where none fits, several changes at
+ * once.  Each is planned within the budget, all side by side unless their kernels are measured. */
 #include "option.h"
 #include "parallel.h"
 #include "ir/mem.h"

@@ -201,6 +201,12 @@ Val build_scalar(Graph *g, DType dt, double v)
     return graph_const(g, "c", t.type, bytes);
 }
 
+Val build_filled(Graph *g, Val like, double v)
+{
+    const Type t = *val_type(g, like);
+    return build_expand(g, build_scalar(g, t.dt, v), t.rank, t.dim);
+}
+
 Val build_ints(Graph *g, const int64_t *v, int n)
 {
     int64_t dim = n;

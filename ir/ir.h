@@ -266,6 +266,8 @@ Val build1(Graph *g, Op op, Val a);
 Val build2(Graph *g, Op op, Val a, Val b);
 Val build3(Graph *g, Op op, Val a, Val b, Val c);
 Val build_scalar(Graph *g, DType dt, double v);
+/* A tensor of like's type and shape, of which every element is v. */
+Val build_filled(Graph *g, Val like, double v);
 Val build_ints(Graph *g, const int64_t *v, int n);        /* i64[n] constant */
 Val build_cast(Graph *g, Val a, DType dt);                /* a itself when it has that type */
 Val build_reshape(Graph *g, Val a, int rank, const int64_t *dim);

@@ -54,6 +54,21 @@ START_TEST(detached_values_stop_gradients)
 }
 END_TEST
 
+/* Writes the model and runs a step with these options; the gradient of its parameter w. */
+static void gradient_of_step(Builder *b, Arena *a, const char *options, double *grad)
+{
+    Diag d = {0};
+    add_signature(b, a, "p_w: PARAMETER target='w'\n");
+    save(b, a, "m.onnx");
+    ckc_accepts(format("m.onnx --optimizer none --quiet --grads g.npz %s", options));
+    DataFile *grads = data_open("g.npz", &d);
+    ck_assert(grads);
+    Tensor w = array_of(grads, "w");
+    for (int64_t k = 0; k < type_count(&w.type); k++)
+        grad[k] = tensor_f(&w, k);
+    data_close(grads);
+}
+
 /* The record of an embedding says which index gives no gradient; a row that is not there is ignored. */
 START_TEST(padding_rows_receive_no_gradient)
 {
@@ -67,7 +82,7 @@ START_TEST(padding_rows_receive_no_gradient)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Arena a = {0};
         Builder b;
-        Diag d = {0};
+        double grad[8];
         start(&b, 13);
         add_value(&b, &a, "ids", INT64, "8", true);
         add_value(&b, &a, "y", FLOAT, "84", false);
@@ -77,17 +92,11 @@ START_TEST(padding_rows_receive_no_gradient)
             format("%%y = call_function[target=torch.ops.aten.embedding.default](args = %s, kwargs = {})",
                    cases[i].operands),
             NULL);
-        add_signature(&b, &a, "p_w: PARAMETER target='w'\n");
-        save(&b, &a, "m.onnx");
-        ckc_accepts("m.onnx --loss mse --optimizer sgd --quiet --steps 1 -o o --grads g.npz");
-        DataFile *grads = data_open("g.npz", &d);
-        ck_assert(grads);
-        Tensor w = array_of(grads, "w");
-        for (int64_t k = 0; k < 4; k++) {
-            ck_assert_double_ne(tensor_f(&w, k), 0);
-            ck_assert_int_eq(tensor_f(&w, 4 + k) != 0, cases[i].trains);
+        gradient_of_step(&b, &a, "--loss mse", grad);
+        for (int k = 0; k < 4; k++) {
+            ck_assert_double_ne(grad[k], 0);
+            ck_assert_int_eq(grad[4 + k] != 0, cases[i].trains);
         }
-        data_close(grads);
         arena_free(&a);
     }
 }
@@ -114,7 +123,7 @@ START_TEST(scattered_means)
     for (int include_self = 0; include_self < 2; include_self++) {
         Arena a = {0};
         Builder b;
-        Diag d = {0};
+        double grad[3];
         start(&b, 16);
         add_value(&b, &a, "x", FLOAT, "4", true);
         add_value(&b, &a, "loss", FLOAT, "", false);
@@ -126,34 +135,13 @@ START_TEST(scattered_means)
         add_mean(&b, &a, include_self);
         add_node(&b, &a, "Mul", "m c", "mc");
         add_int(&b, add_node(&b, &a, "ReduceSum", "mc", "loss"), "keepdims", 0);
-        add_signature(&b, &a, "p_w: PARAMETER target='w'\n");
-        save(&b, &a, "m.onnx");
-        ckc_accepts("m.onnx --optimizer sgd --quiet --steps 1 -o o --grads g.npz");
-        DataFile *grads = data_open("g.npz", &d);
-        ck_assert(grads);
-        Tensor g = array_of(grads, "w");
-        for (int64_t k = 0; k < 3; k++)
-            ck_assert_double_eq_tol(tensor_f(&g, k), want[include_self][k], 1e-5);
-        data_close(grads);
+        gradient_of_step(&b, &a, "", grad);
+        for (int k = 0; k < 3; k++)
+            ck_assert_double_eq_tol(grad[k], want[include_self][k], 1e-5);
         arena_free(&a);
     }
 }
 END_TEST
-
-/* Writes the model and runs a step; the gradient of its first parameter, w, of at most eight elements. */
-static void gradient_of_step(Builder *b, Arena *a, double *grad)
-{
-    Diag d = {0};
-    add_signature(b, a, NULL);
-    save(b, a, "m.onnx");
-    ckc_accepts("m.onnx --optimizer none --quiet --grads g.npz");
-    DataFile *grads = data_open("g.npz", &d);
-    ck_assert(grads);
-    Tensor w = array_of(grads, "w");
-    for (int64_t k = 0; k < type_count(&w.type); k++)
-        grad[k] = tensor_f(&w, k);
-    data_close(grads);
-}
 
 static void gradient_of_smoothed(const char *share, double *grad)
 {
@@ -168,7 +156,7 @@ static void gradient_of_smoothed(const char *share, double *grad)
                         "(%%w, %%t, None, 1, -100%s), kwargs = {})",
                         share),
                  NULL);
-    gradient_of_step(&b, &a, grad);
+    gradient_of_step(&b, &a, "", grad);
     arena_free(&a);
 }
 
@@ -210,7 +198,7 @@ START_TEST(gradients_by_frequency)
                             scaled ? "True" : "False"),
                      NULL);
         add_int(&b, add_node(&b, &a, "ReduceSum", "h", "y"), "keepdims", 0);
-        gradient_of_step(&b, &a, grad);
+        gradient_of_step(&b, &a, "", grad);
         for (int k = 0; k < 8; k++)
             ck_assert_double_eq_tol(grad[k], want[scaled][k / 4], 1e-6);
         arena_free(&a);
@@ -250,7 +238,7 @@ START_TEST(norms_of_either_mode)
         add_node(&b, &a, "Mul", "n0 c", "m0");
         add_node(&b, &a, "Add", "m0 n1", "m");
         add_int(&b, add_node(&b, &a, "ReduceSum", "m", "y"), "keepdims", 0);
-        gradient_of_step(&b, &a, grad);
+        gradient_of_step(&b, &a, "", grad);
         ck_assert_double_eq_tol(grad[0], mixed ? 1 * 1 + 5 * 5 : 5 - 1, 1e-3);
         ck_assert_double_eq_tol(grad[1], mixed ? 2 * 2 + 4 * 4 : 4 - 2, 1e-3);
         arena_free(&a);
@@ -271,7 +259,7 @@ START_TEST(loss_of_one_sample)
     Onnx__TensorProto *t = add_tensor(&b, "t", 0, NULL, NULL);
     t->data_type = INT64, t->n_int64_data = 1, t->int64_data = &class;
     add_node(&b, &a, "SoftmaxCrossEntropyLoss", "w t", "y");
-    gradient_of_step(&b, &a, grad);
+    gradient_of_step(&b, &a, "", grad);
     for (int k = 0; k < 4; k++)
         ck_assert_double_eq_tol(grad[k], exp(odd[k]) / sum - (k == 2), 1e-6);
     arena_free(&a);
@@ -298,7 +286,7 @@ START_TEST(divisor_of_a_pool)
     kernel->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS;
     kernel->ints = (int64_t[]){2, 4}, kernel->n_ints = 2;
     add_int(&b, add_node(&b, &a, "ReduceSum", "h", "y"), "keepdims", 0);
-    gradient_of_step(&b, &a, grad);
+    gradient_of_step(&b, &a, "", grad);
     for (int k = 0; k < 8; k++)
         ck_assert_double_eq(grad[k], 1 / 16.);
     arena_free(&a);
@@ -317,7 +305,7 @@ START_TEST(probable_classes)
     add_tensor(&b, "w", 2, (int64_t[]){2, 4}, odd);
     add_tensor(&b, "p", 2, (int64_t[]){2, 4}, p);
     add_node(&b, &a, "SoftmaxCrossEntropyLoss", "w p", "y");
-    gradient_of_step(&b, &a, grad);
+    gradient_of_step(&b, &a, "", grad);
     for (int k = 0; k < 8; k++) {
         const float *row = &odd[k / 4 * 4];
         double sum = exp(row[0]) + exp(row[1]) + exp(row[2]) + exp(row[3]);

@@ -224,12 +224,6 @@ static Val scatter_elements(Graph *g, Val x, Val index, Val source, ScatterAttrs
     return build(g, rows.i ? OP_scatter_nd : OP_scatter_elements, NULL, 3, (Val[]){x, index, source}, &at);
 }
 
-static Val filled(Graph *g, Val like, double v)
-{
-    const Type t = *val_type(g, like);
-    return build_expand(g, scalar_like(g, like, v), t.rank, t.dim);
-}
-
 static bool includes_self(const OnnxNode *n)
 {
     return !call_says(n, "scatter_reduce.two", "include_self: False");
@@ -252,8 +246,8 @@ static Val scattered_mean(const OnnxNode *n, ScatterAttrs at)
 {
     Graph *g = n->g;
     at.reduction = SCATTER_ADD;
-    Val count = filled(g, n->in[0], includes_self(n));
-    count = scatter_elements(g, count, n->in[1], filled(g, n->in[2], 1), at);
+    Val count = build_filled(g, n->in[0], includes_self(n));
+    count = scatter_elements(g, count, n->in[1], build_filled(g, n->in[2], 1), at);
     count = build2(g, OP_max, count, scalar_like(g, count, 1));
     return build2(g, OP_div, scatter_elements(g, n->in[0], n->in[1], n->in[2], at), count);
 }

@@ -135,10 +135,8 @@ static bool import_gradient(OnnxNode *n)
             return refuse(n, "'%s' is a constant", string_at(n, xs, i));
     }
     TRY(autodiff(g, y, x, (uint32_t)count, grad));
-    for (int i = 0; i < count; i++) {
-        const Type *t = in_type(n, i);
-        n->out[i] = grad[i].i ? grad[i] : build_expand(g, scalar_like(g, x[i], 0), t->rank, t->dim);
-    }
+    for (int i = 0; i < count; i++)
+        n->out[i] = grad[i].i ? grad[i] : build_filled(g, x[i], 0);
     return true;
 }
 

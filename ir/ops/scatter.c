@@ -321,16 +321,10 @@ static Val gathered(Graph *g, const Node *n, Val x)
     return build(g, OP_gather_elements, NULL, 2, in, &(ElementsAttrs){at->axis, at->batch});
 }
 
-static Val filled(Graph *g, Val like, double v)
-{
-    Type t = *val_type(g, like);
-    return build_expand(g, build_scalar(g, t.dt, v), t.rank, t.dim);
-}
-
 /* The cotangent with zeros where x was overwritten. */
 static Val cleared(Graph *g, const Node *n, Val dy)
 {
-    return scatter_as(g, n, SCATTER_SET, dy, filled(g, n->in[2], 0));
+    return scatter_as(g, n, SCATTER_SET, dy, build_filled(g, n->in[2], 0));
 }
 
 /* Elements and updates that equal the result get dy in equal shares. */
@@ -356,11 +350,11 @@ static void product_grad(Grad *gr, const Node *n, Val dy)
     Val zero = build_scalar(g, dt, 0), one = build_scalar(g, dt, 1);
     Val is_zero = build2(g, OP_equal, u, zero);
     Val nonzero = build3(g, OP_where, is_zero, one, u);
-    Val zeros = scatter_as(g, n, SCATTER_ADD, filled(g, x, 0), build_cast(g, is_zero, dt));
+    Val zeros = scatter_as(g, n, SCATTER_ADD, build_filled(g, x, 0), build_cast(g, is_zero, dt));
     Val product = build2(g, OP_mul, dy, scatter_as(g, n, SCATTER_MUL, x, nonzero));
     Val own = build2(g, OP_equal, gathered(g, n, zeros), build_cast(g, is_zero, dt));
     Val others = build2(g, OP_div, gathered(g, n, product), nonzero);
-    grad_add(gr, x, build2(g, OP_mul, dy, scatter_as(g, n, SCATTER_MUL, filled(g, x, 1), u)));
+    grad_add(gr, x, build2(g, OP_mul, dy, scatter_as(g, n, SCATTER_MUL, build_filled(g, x, 1), u)));
     grad_add(gr, u, build3(g, OP_where, own, others, zero));
 }
 
