@@ -129,9 +129,11 @@ typedef struct {
  * that or x's. */
 typedef struct { int64_t axis; double eps; } NormAttrs;
 
-/* cross_entropy logits, target(int) [, class weight] -> loss, lse: classes on `axis`; loss and lse
- * have that axis removed; loss is weighted, 0 where target == ignore.  negative: negative targets count from
- * the end.  count > 0: the number of classes; logits behind them, of any value, are not read. */
+/* cross_entropy logits, target(int) [, class weight] -> loss, top, log_sum: classes on `axis`, which the
+ * results lack; loss is weighted, 0 where target == ignore.  top is the largest logit, log_sum the logarithm
+ * of the sum of exp(logit - top): their sum, rounded, would spoil the gradient where the loss is small.
+ * negative: negative targets count from the end.  count > 0: the number of classes; logits behind them, of
+ * any value, are not read. */
 typedef struct { int64_t axis, ignore, has_ignore, negative, count; } CrossEntropyAttrs;
 static inline int64_t class_count(const CrossEntropyAttrs *at, const Type *logits)
 {

@@ -13,8 +13,8 @@ static Val minus_cross_entropy(Rewrite *rw, const Node *n, Val x, Val t, int64_t
     for (int i = 0; i < val_type(g, x)->rank; i++)
         if (i != axis)
             rest.dim[rest.rank++] = val_type(g, x)->dim[i];
-    Val in[] = {x, build_reshape(g, t, rest.rank, rest.dim)}, out[2] = {{0}};
-    build_n(g, OP_cross_entropy, n->name, 2, in, &(CrossEntropyAttrs){axis, 0, 0, negative, 0}, 2, out);
+    Val in[] = {x, build_reshape(g, t, rest.rank, rest.dim)}, out[3] = {{0}};
+    build_n(g, OP_cross_entropy, n->name, 2, in, &(CrossEntropyAttrs){axis, 0, 0, negative, 0}, 3, out);
     return build1(g, OP_neg, out[0]);
 }
 
@@ -155,10 +155,11 @@ Val rule_nll_onehot(Rewrite *rw, const Node *n)
 Val rule_cross_entropy(Rewrite *rw, const Node *n)
 {
     const Node *l = n->op == OP_cross_entropy ? rewrite_def(rw, n->in[0], OP_log_softmax) : NULL;
-    if (!l || axis_of(l) != ((const CrossEntropyAttrs *)n->attr)->axis || rewrite_uses(rw, n->out[1]) > 0)
+    if (!l || axis_of(l) != ((const CrossEntropyAttrs *)n->attr)->axis || rewrite_uses(rw, n->out[1]) > 0 ||
+        rewrite_uses(rw, n->out[2]) > 0)
         return none();
-    Val in[3] = {l->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[2] = {{0}};
-    build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, n->attr, 2, out);
+    Val in[3] = {l->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[3] = {{0}};
+    build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, n->attr, 3, out);
     return out[0];
 }
 
@@ -167,7 +168,7 @@ Val rule_cross_entropy(Rewrite *rw, const Node *n)
 Val rule_loss_transposed(Rewrite *rw, const Node *n)
 {
     const Node *p = n->op == OP_cross_entropy ? rewrite_def(rw, n->in[0], OP_transpose) : NULL;
-    if (!p || rewrite_uses(rw, n->out[1]) > 0)
+    if (!p || rewrite_uses(rw, n->out[1]) > 0 || rewrite_uses(rw, n->out[2]) > 0)
         return none();
     CrossEntropyAttrs at = *(const CrossEntropyAttrs *)n->attr;
     const Ints *perm = &((const TransposeAttrs *)p->attr)->perm;
@@ -180,8 +181,8 @@ Val rule_loss_transposed(Rewrite *rw, const Node *n)
         last = perm->v[i];
     }
     at.axis = perm->v[at.axis];
-    Val in[3] = {p->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[2] = {{0}};
-    build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, &at, 2, out);
+    Val in[3] = {p->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[3] = {{0}};
+    build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, &at, 3, out);
     return out[0];
 }
 

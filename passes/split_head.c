@@ -1,6 +1,6 @@
 /* split_head.c -- cross-entropy over a large vocabulary in blocks of rows (ir/split.c).
  *
- *   logits = x w   z = f(logits)   loss, lse = cross_entropy(z)   dz = cross_entropy_bwd(..)
+ *   logits = x w   z = f(logits)   loss, .. = cross_entropy(z)    dz = cross_entropy_bwd(..)
  *   dlogits = df(.., dz)   dx = dlogits w'   dw = dlogits' x   sums of dz over rows, those that are wanted
  *
  * where f is a chain of pointwise operators, such as a bias, a scale, or a cap by tanh, and the loss may
@@ -124,7 +124,9 @@ static bool joins_loss(Head *h, NodeId id)
     bool bwd = n->op == OP_cross_entropy_bwd;
     TRY(bwd ? h->inside[n->in[1].i] && n->in[3].i == at(h, h->loss)->out[1].i : same(id, h->loss));
     for (int i = 0; i < n->nin; i++)
-        TRY(!h->below[n->in[i].i] || i == (bwd ? 1 : 0) || (bwd && i == 3));
+        TRY(!h->below[n->in[i].i] || i == (bwd ? 1 : 0) || (bwd && (i == 3 || i == 4)));
+    if (!bwd)
+        h->inside[n->out[2].i] = true;
     return add_member(h, id, n->out[bwd ? 0 : 1]);
 }
 
@@ -268,7 +270,7 @@ static void build_outside(const Head *h, Val *as)
 /* Builds a member on rows of all columns, whatever its shape was. */
 static void build_member(const Head *h, NodeId id, Val *as)
 {
-    enum { MAX_IN = 5 };
+    enum { MAX_IN = 6 };
     Node n = *at(h, id);
     Val in[MAX_IN] = {{0}}, out[MAX_OUT] = {{0}};
     CrossEntropyAttrs of;

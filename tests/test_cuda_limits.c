@@ -345,7 +345,7 @@ START_TEST(odd_classes)
         "  %%a: f32[256,8] = matmul %%x, %%v\n  %%p: f32[256,10] = matmul %%a, %%w\n"
         "  %%q: f32[256,10] = add %%p, %%b\n  %%u: f32[256,10] = div %%q, %%cap\n"
         "  %%z: f32[256,10] = tanh %%u\n  %%y: f32[256,10] = mul %%z, %%cap\n"
-        "  %%l: f32[256], %%e: f32[256] = cross_entropy %%%c, %%t {axis=1}\n"
+        "  %%l: f32[256], %%top: f32[256], %%e: f32[256] = cross_entropy %%%c, %%t {axis=1}\n"
         "  %%s: f32[] = reduce_sum %%l {axes=[0], keepdims=0}\n  output %%s\n}\n";
     enum { STEPS = 3 };
     double loss[2][STEPS];

@@ -491,6 +491,38 @@ START_TEST(nan_passes)
 }
 END_TEST
 
+/* Where one logit stands out, loss and gradient are small and still exact to their own size. */
+START_TEST(small_losses_are_exact)
+{
+    static const char text[] =
+        "graph {\n  input %x: f32[2,4]\n  input %t: i64[2]\n  input %d: f32[2]\n"
+        "  %l: f32[2], %top: f32[2], %s: f32[2] = cross_entropy %x, %t {axis=1}\n"
+        "  %g: f32[2,4] = cross_entropy_bwd %d, %x, %t, %top, %s {axis=1}\n  output %l\n  output %g\n}\n";
+    float x[2][4] = {{20.3f, 12.1f, 11.7f, 9.9f}, {-31.4f, -33.3f, -24.1f, -40.2f}}, one[2] = {1, 1};
+    int64_t t[2] = {0, 2};
+    Sample s = {.op = OP_cross_entropy, .nin = 3};
+    graph_init(&s.g, &s.arena, &s.diag);
+    ck_assert_msg(graph_parse(&s.g, text, &s.diag), "%s", s.diag.msg);
+    void *data[] = {x, t, one};
+    for (uint32_t v = 1, i = 0; i < 3; v++)
+        if (s.g.vals[v].kind == VAL_INPUT) {
+            s.in[i] = (Val){v};
+            s.data[i] = (Tensor){s.g.vals[v].type, data[i]};
+            i++;
+        }
+    void **got = evaluate(&s);
+    const float *loss = got[s.g.out[0].i], *grad = got[s.g.out[1].i];
+    for (int i = 0; i < 2; i++) {
+        double others = 0;
+        for (int j = 0; j < 4; j++)
+            others += j == t[i] ? 0 : exp((double)x[i][j] - (double)x[i][t[i]]);
+        ck_assert_double_eq_tol(loss[i], log1p(others), 1e-3 * others);
+        ck_assert_double_eq_tol(grad[4 * i + t[i]], -others / (1 + others), 1e-4 * others);
+    }
+    sample_free(&s);
+}
+END_TEST
+
 Suite *suite_ops(void)
 {
     Suite *s = suite_create("ops");
@@ -500,6 +532,7 @@ Suite *suite_ops(void)
     tcase_add_test(c, gradients_of_halves);
     tcase_add_test(c, costs_are_of_the_text);
     tcase_add_test(c, nan_passes);
+    tcase_add_test(c, small_losses_are_exact);
     tcase_add_test(c, generated_c);
     tcase_add_test(c, reals_become_integers);
     tcase_add_test(c, shares_of_an_image_add_alike);

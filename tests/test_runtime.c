@@ -327,7 +327,7 @@ static const char *const classifier =
     "graph {\n"
     "  input %x: f32[2,3]\n"
     "  input %target: i64[2]\n"
-    "  %l: f32[2], %lse: f32[2] = cross_entropy %x, %target {axis=1}\n"
+    "  %l: f32[2], %top: f32[2], %lse: f32[2] = cross_entropy %x, %target {axis=1}\n"
     "  %loss: f32[] = reduce_sum %l {axes=[0], keepdims=0}\n"
     "  output %loss\n"
     "}\n";
@@ -336,7 +336,7 @@ static const char *const picker =
     "graph {\n"
     "  input %x: f32[2,3]\n"
     "  input %target: i64[2]\n"
-    "  %l: f32[2], %lse: f32[2] = cross_entropy %x, %target {negative=1}\n"
+    "  %l: f32[2], %top: f32[2], %lse: f32[2] = cross_entropy %x, %target {negative=1}\n"
     "  output %l\n"
     "}\n";
 
@@ -471,7 +471,7 @@ START_TEST(text_windows)
                       "  param %w: f32[128,128]\n"
                       "  %e: f32[3,8,128] = gather %w, %idx {axis=0}\n"
                       "  %v: f32[24,128] = reshape %e {shape=[24,128]}\n"
-                      "  %l: f32[24], %lse: f32[24] = cross_entropy %v, %target {axis=1}\n"
+                      "  %l: f32[24], %top: f32[24], %lse: f32[24] = cross_entropy %v, %target {axis=1}\n"
                       "  %loss: f32[] = reduce_sum %l {axes=[0], keepdims=0}\n"
                       "  output %loss\n"
                       "}\n");

@@ -67,7 +67,7 @@ START_TEST(what_stands_between)
         "  %a: f32[96,8] = matmul %x, %v\n  %p: f32[96,50] = matmul %a, %w {tb=1}\n"
         "  %r: f32[2,48,50] = reshape %p {shape=[2,48,50]}\n  %q: f32[2,48,50] = add %r, %b\n"
         "  %u: f32[2,48,50] = div %q, %cap\n  %z: f32[2,48,50] = tanh %u\n  %y: f32[2,48,50] = mul %z, %cap\n"
-        "  %l: f32[2,48], %e: f32[2,48] = cross_entropy %y, %t {axis=2}\n"
+        "  %l: f32[2,48], %top: f32[2,48], %e: f32[2,48] = cross_entropy %y, %t {axis=2}\n"
         "  %s: f32[] = reduce_sum %l {axes=[0,1], keepdims=0}\n  output %s\n}\n";
     double loss[2][STEPS];
     for (int i = 0; i < 2; i++) {

@@ -121,9 +121,9 @@ static bool import_softmax_cross_entropy(OnnxNode *n)
         return fail(n->x->d, "scores need a class dimension");
     if (dtype_is_float(in_type(n, 1)->dt))
         return import_probable_classes(n);
-    Val target, out[2], weights = element_weights(n, &ig, &target);
+    Val target, out[3], weights = element_weights(n, &ig, &target);
     TRY(build_n(g, OP_cross_entropy, NULL, has_in(n, 2) ? 3 : 2, n->in,
-                &(CrossEntropyAttrs){1, ig.ignore, ig.has_ignore, 0, 0}, 2, out));
+                &(CrossEntropyAttrs){1, ig.ignore, ig.has_ignore, 0, 0}, 3, out));
     TRY(reduce_loss(n, smoothed(n, out[0], ig.kept), weights));
     if (has_out(n, 1))
         n->out[1] = build(g, OP_log_softmax, NULL, 1, n->in, &(AxisAttrs){1});

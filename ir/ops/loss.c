@@ -36,11 +36,11 @@ static bool classes_valid(const Graph *g, const Node *n, int logits, int weight,
     return !has_in(n, weight) || operand_is(g, n, weight, &classes, d);
 }
 
-/* operands: logits, target [, weight] -> loss, lse */
+/* operands: logits, target [, weight] -> loss, top, log_sum */
 static bool cross_entropy_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     TRY(classes_valid(g, n, 0, 2, out, d));
-    out[1] = type_with(out[0], dtype_sum(out->dt));
+    out[1] = out[2] = type_with(out[0], dtype_sum(out->dt));
     return true;
 }
 
@@ -91,53 +91,55 @@ static bool cross_entropy_lower(Kernel *k, const Graph *g, const Node *n)
     uint32_t axis = 1u << ((const CrossEntropyAttrs *)n->attr)->axis;
     int top = k_reduce(k, K_MAX, c.x);
     int sum = k_reduce(k, K_SUM, k_op(k, OP_exp, k_op(k, OP_sub, c.x, top, 0), 0, 0));
-    int lse = k_op(k, OP_add, top, k_op(k, OP_log, sum, 0, 0), 0);
+    int log_sum = k_op(k, OP_log, sum, 0, 0);
     int mine = k_reduce(k, K_SUM, k_expr(k, &op_where.expr, KT_REAL, c.hit, c.x,
                                          k_const(k, KT_REAL, 0), 0, 0));
-    int loss = k_op(k, OP_mul, c.weight, k_op(k, OP_sub, lse, mine, 0), 0);
+    int loss = k_op(k, OP_mul, c.weight, k_op(k, OP_sub, log_sum, k_op(k, OP_sub, mine, top, 0), 0), 0);
     k_store_keep(k, n->nin, loss, axis);
-    k_store_keep(k, n->nin + 1, lse, axis);
+    k_store_keep(k, n->nin + 1, top, axis);
+    k_store_keep(k, n->nin + 2, log_sum, axis);
     return true;
 }
 
 static bool cross_entropy_grad(Grad *gr, const Node *n)
 {
     TRY(only_first_output(gr, n));
-    Val in[] = {grad_out(gr, n, 0), n->in[0], n->in[1], n->out[1], has_in(n, 2) ? n->in[2] : (Val){0}};
-    Val dx = build(gr->g, OP_cross_entropy_bwd, NULL, has_in(n, 2) ? 5 : 4, in, n->attr);
+    Val in[] = {grad_out(gr, n, 0), n->in[0],  n->in[1],
+                n->out[1],          n->out[2], has_in(n, 2) ? n->in[2] : (Val){0}};
+    Val dx = build(gr->g, OP_cross_entropy_bwd, NULL, has_in(n, 2) ? 6 : 5, in, n->attr);
     grad_add(gr, n->in[0], dx);
     return true;
 }
 
-const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 2, .in = IN_SINGLE,
+const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 3, .in = IN_SINGLE,
                                 ATTRS(ce_attrs, CrossEntropyAttrs), .infer = cross_entropy_infer,
                                 .grad = cross_entropy_grad, .lower = cross_entropy_lower};
 
-/* cross_entropy_bwd dloss, logits, target, lse [, weight] -> dlogits
+/* cross_entropy_bwd dloss, logits, target, top, log_sum [, weight] -> dlogits
  * = dloss * weight * (softmax - onehot) */
 static bool cross_entropy_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     Type rest;
-    TRY(classes_valid(g, n, 1, 4, &rest, d));
+    TRY(classes_valid(g, n, 1, 5, &rest, d));
     *out = *in_type(g, n, 1);
-    Type lse = type_with(rest, dtype_sum(rest.dt));
-    return operand_is(g, n, 0, &rest, d) && operand_is(g, n, 3, &lse, d);
+    Type row = type_with(rest, dtype_sum(rest.dt));
+    return operand_is(g, n, 0, &rest, d) && operand_is(g, n, 3, &row, d) && operand_is(g, n, 4, &row, d);
 }
 
 static bool cross_entropy_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 {
-    Classes c = classes(k, g, n, 1, 2, 4);
+    Classes c = classes(k, g, n, 1, 2, 5);
     uint32_t axis = 1u << ((const CrossEntropyAttrs *)n->attr)->axis;
-    int lse = k_load_keep(k, 3, axis);
+    int top = k_load_keep(k, 3, axis), log_sum = k_load_keep(k, 4, axis);
     int dy = k_op(k, OP_mul, k_load_keep(k, 0, axis), c.weight, 0);
-    int prob = k_op(k, OP_exp, k_op(k, OP_sub, c.x, lse, 0), 0, 0);
+    int prob = k_op(k, OP_exp, k_op(k, OP_sub, k_op(k, OP_sub, c.x, top, 0), log_sum, 0), 0, 0);
     int one = k_expr(k, &op_copy.expr, KT_REAL, c.hit, 0, 0, 0, 0);
     k_store(k, n->nin, k_op(k, OP_mul, dy, k_op(k, OP_sub, prob, one, 0), 0));
-    if (!has_in(n, 4))
+    if (!has_in(n, 5))
         k->red = 0; /* nothing is reduced: a pointwise kernel */
     return true;
 }
 
-const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 4, .max_in = 5, .nout = 1,
+const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 5, .max_in = 6, .nout = 1,
                                     ATTRS(ce_attrs, CrossEntropyAttrs), .infer = cross_entropy_bwd_infer,
                                     .lower = cross_entropy_bwd_lower};
