@@ -6,7 +6,8 @@
  * positions makes f32 of the sum that runs through all layers of a vision transformer.  Only f32 values take
  * part.  Parameters stay f32 masters. A value has one copy in 16 bits, made in front of its first reader and
  * read by forward and backward, so that a parameter's is made once in a step.  The operand of a view or
- * transpose is cast instead of its result, so that copies are made of parameters themselves.
+ * transpose is narrowed, so that copies are made of parameters themselves, but its result is widened, so that
+ * the cast has its readers' shape and joins their kernels.
  *
  * Runs before autodiff: the gradient of a cast is a cast, and parameters' gradients arrive in f32 because
  * they are sums (grad_type).  Inside a kernel a cast costs nothing and rounds nothing. */
@@ -45,7 +46,7 @@ static Val as_type(Precision *x, Val v, DType dt)
         return build_cast(g, v, dt);
     Val *known = &x->as[dt == DT_F32][v.i];
     const Node *n = graph_def(g, v);
-    if (!known->i && n && is_moved(n)) {
+    if (!known->i && n && is_moved(n) && dt == x->half) {
         Node moved = *n;
         Val of = as_type(x, moved.in[0], dt);
         *known = build(g, moved.op, moved.name, 1, &of, moved.attr);
