@@ -10,8 +10,8 @@
  *     mse   mean squared error    l1  mean absolute error
  *     bce   binary cross-entropy with logits
  *   auto is bce if the model ends in a Sigmoid, mse if there is one class or one number a row, else ce
- * A Softmax, LogSoftmax or Sigmoid that ends the model, or a Sigmoid's pair (1 - p, p), is part of ce and bce
- * and is bypassed. */
+ * A Softmax, LogSoftmax or Sigmoid that ends the model, though its result be cast, reshaped or transposed, or
+ * a Sigmoid's pair (1 - p, p), is part of ce and bce and is bypassed. */
 #include "../ir/attrs.h"
 #include "rewrite.h"
 #include <string.h>
@@ -69,11 +69,75 @@ static bool choose_output(Graph *g, PassCtx *cx, uint32_t *out)
     return true;
 }
 
-static const Node *softmax_of(const Graph *g, Val v)
+/* What ends a model: a Softmax, LogSoftmax or Sigmoid of x, whose result is only cast and moved since. */
+typedef struct {
+    Op op; /* OP_copy: it ends in none of them */
+    Val x, move[8];
+    int moves, axis; /* the output's that has the classes */
+} Ending;
+
+/* The axis of `to`, a reshape of `from`, along which the same elements lie as along from's; -1: none. */
+static int axis_in_reshape(const Type *from, const Type *to, int axis)
 {
-    const Node *n = graph_def(g, v);
-    return n && (n->op == OP_softmax || n->op == OP_log_softmax) ? n : NULL;
+    int64_t before = 1, count = 1;
+    for (int d = 0; d < axis; d++)
+        before *= from->dim[d];
+    for (int d = 0; d < to->rank; count *= to->dim[d++])
+        if (count == before && to->dim[d] == from->dim[axis])
+            return d;
+    return -1;
 }
+
+static int axis_behind(const Graph *g, const Node *move, int axis)
+{
+    const Type *from = val_type(g, move->in[0]), *to = val_type(g, move->out[0]);
+    if (move->op == OP_reshape)
+        return axis_in_reshape(from, to, axis);
+    for (int d = 0; d < to->rank && move->op == OP_transpose; d++)
+        if (((const TransposeAttrs *)move->attr)->perm.v[d] == axis)
+            return d;
+    return axis;
+}
+
+static Ending ending_of(const Graph *g, Val v)
+{
+    Ending e = {.op = OP_copy};
+    const Node *n = graph_def(g, v);
+    for (; n && e.moves < 8; n = graph_def(g, n->in[0])) {
+        bool cast = n->op == OP_cast && dtype_is_float(val_type(g, n->in[0])->dt);
+        if (!cast && n->op != OP_reshape && n->op != OP_transpose)
+            break;
+        e.move[e.moves++] = n->out[0];
+    }
+    if (!n || (n->op != OP_softmax && n->op != OP_log_softmax && n->op != OP_sigmoid))
+        return e;
+    bool classes = n->op != OP_sigmoid;
+    e.axis = classes ? (int)((const AxisAttrs *)n->attr)->axis : 0;
+    for (int i = e.moves; classes && i-- > 0 && e.axis >= 0;)
+        e.axis = axis_behind(g, graph_def(g, e.move[i]), e.axis);
+    e.op = e.axis >= 0 ? n->op : OP_copy;
+    e.x = n->in[0];
+    return e;
+}
+
+/* The logits, moved as the output is. */
+static Val logits_of(Graph *g, const Ending *e)
+{
+    Val x = e->x;
+    for (int i = e->moves; i-- > 0;) {
+        const Node *n = graph_def(g, e->move[i]);
+        Type t = *val_type(g, e->move[i]);
+        int perm[MAX_RANK];
+        for (int d = 0; d < t.rank && n->op == OP_transpose; d++)
+            perm[d] = (int)((const TransposeAttrs *)n->attr)->perm.v[d];
+        x = n->op == OP_transpose ? build_transpose(g, x, perm)
+            : n->op == OP_reshape ? build_reshape(g, x, t.rank, t.dim)
+                                  : x;
+    }
+    return x;
+}
+
+static bool ends_in_softmax(const Ending *e) { return e->op == OP_softmax || e->op == OP_log_softmax; }
 
 /* The logits of an output that is the pair (1 - p, p), p a Sigmoid's, along an axis, as scikit-learn's binary
  * classifiers end: 0 and the Sigmoid's operand, of which it is the Softmax.  {0}: it is none. */
@@ -100,15 +164,6 @@ static const Node *probabilities_of(const Graph *g, Val v)
                  n->op == OP_concat))
         n = graph_def(g, n->in[n->nin - 1]);
     return n && (n->op == OP_softmax || n->op == OP_sigmoid) ? n : NULL;
-}
-
-/* The sigmoid that makes v, perhaps behind a reshape; NULL: there is none. */
-static const Node *sigmoid_of(const Graph *g, Val v)
-{
-    const Node *n = graph_def(g, v);
-    if (n && n->op == OP_reshape)
-        n = graph_def(g, n->in[0]);
-    return n && n->op == OP_sigmoid ? n : NULL;
 }
 
 /* Is the one channel moved from dimension 1 to the end? */
@@ -146,10 +201,11 @@ static bool channels_last(const Graph *g, Val v)
  * unless something shows that they are the classes: [N,C,1,1] is a classification. */
 static Type classes_of(const Graph *g, Val out, int *axis)
 {
-    const Node *softmax = softmax_of(g, out);
+    Ending e = ending_of(g, out);
+    bool softmax = ends_in_softmax(&e);
     Type t = *val_type(g, out);
     bool last = !softmax && t.rank > 2 && channels_last(g, out);
-    *axis = softmax ? (int)((const AxisAttrs *)softmax->attr)->axis : last ? t.rank - 1 : 1;
+    *axis = softmax ? e.axis : last ? t.rank - 1 : 1;
     while (t.rank > 2 && t.rank - 1 > *axis && t.dim[t.rank - 1] == 1)
         t.dim[--t.rank] = 0;
     if (!softmax && !last)
@@ -171,7 +227,8 @@ static Val mean_all(Graph *g, Val v)
 
 static Val cross_entropy(Graph *g, PassCtx *cx, Val out)
 {
-    const Node *softmax = softmax_of(g, out);
+    Ending e = ending_of(g, out);
+    bool softmax = ends_in_softmax(&e);
     int axis;
     Type t = classes_of(g, out, &axis), target = {.dt = DT_I64};
     Val pair = softmax ? none() : logits_of_pair(g, out, axis);
@@ -182,7 +239,7 @@ static Val cross_entropy(Graph *g, PassCtx *cx, Val out)
                               "output '%s' is made of the probabilities of '%s', which --loss ce takes as "
                               "logits; --loss-output names another",
                               g->vals[out.i].name, made->name ? made->name : node_def(made)->name));
-    Val x = in_single(g, softmax ? softmax->in[0] : pair.i ? pair : out);
+    Val x = in_single(g, softmax ? logits_of(g, &e) : pair.i ? pair : out);
     t.dt = val_type(g, x)->dt;
     x = build_reshape(g, x, t.rank, t.dim);
     for (int i = 0; i < t.rank; i++)
@@ -206,7 +263,7 @@ static Val bce_each(Graph *g, Val x, Val y)
 
 static LossKind usual_loss(const Graph *g, const PassCtx *cx, Val out)
 {
-    if (sigmoid_of(g, out))
+    if (ending_of(g, out).op == OP_sigmoid)
         return LOSS_BCE;
     if (is_of_rows(g, cx, out))
         return LOSS_MSE;
@@ -224,9 +281,8 @@ static Val append_loss(Graph *g, PassCtx *cx, Val out)
                  g->vals[out.i].name);
     if (kind == LOSS_CE)
         return cross_entropy(g, cx, out);
-    const Node *sigmoid = kind == LOSS_BCE ? sigmoid_of(g, out) : NULL;
-    const Type *t = val_type(g, out);
-    Val x = in_single(g, sigmoid ? build_reshape(g, sigmoid->in[0], t->rank, t->dim) : out);
+    Ending e = ending_of(g, out);
+    Val x = in_single(g, kind == LOSS_BCE && e.op == OP_sigmoid ? logits_of(g, &e) : out);
     cx->info->target = graph_value(g, "target", *val_type(g, x), VAL_INPUT);
     if (kind == LOSS_BCE)
         return mean_all(g, bce_each(g, x, cx->info->target));
