@@ -437,6 +437,42 @@ START_TEST(ties_of_three)
 }
 END_TEST
 
+/* ---- quantization while training ------------------------------------------ */
+
+/* Rounding has the gradient 1 between QuantizeLinear and DequantizeLinear where the type has the number, else
+ * 0: what is in front of it trains, and the scale does not. */
+START_TEST(quantized_values_pass_gradients)
+{
+    static float x[] = {1, 2, 3, 4}, w[] = {1.1f, 2.3f, -9, 40}, half[] = {0.5f}, loss[] = {123, 133};
+    static int32_t ten[] = {10};
+    Arena a = {0};
+    Diag d = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "y", FLOAT, "", false);
+    add_tensor(&b, "x", 1, (int64_t[]){4}, x);
+    add_tensor(&b, "w", 1, (int64_t[]){4}, w);
+    add_tensor(&b, "s", 0, NULL, half);
+    Onnx__TensorProto *zero = add_tensor(&b, "ten", 0, NULL, NULL);
+    zero->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__UINT8;
+    zero->int32_data = ten;
+    zero->n_int32_data = 1;
+    add_node(&b, &a, "Mul", "x w", "z");
+    add_node(&b, &a, "QuantizeLinear", _i ? "z s" : "z s ten", "q");
+    add_node(&b, &a, "DequantizeLinear", _i ? "q s" : "q s ten", "r");
+    add_int(&b, add_node(&b, &a, "ReduceSum", "r", "y"), "keepdims", 0);
+    save(&b, &a, "quantized.onnx");
+    ckc_accepts("quantized.onnx -o p --freeze x --optimizer none --grads g.npz -q");
+    DataFile *f = data_open("g.npz", &d);
+    ck_assert_msg(f, "%s", d.msg);
+    ck_assert_float_eq((float)tensor_f((Tensor[]){array_of(f, "loss")}, 0), loss[_i]);
+    for (int i = 0; i < 4; i++)
+        ck_assert_float_eq((float)tensor_f((Tensor[]){array_of(f, "w")}, i), i < 2 ? x[i] : 0);
+    data_close(f);
+    arena_free(&a);
+}
+END_TEST
+
 /* ---- outputs that have no loss ------------------------------------------- */
 
 /* A classifier as skl2onnx writes it, with labels beside its probabilities: numbers or texts (strings). */
@@ -518,6 +554,7 @@ Suite *suite_trains(void)
     tcase_add_test(t, zeros_of_a_recurrent_network);
     tcase_add_test(t, ties_are_reported_restored_and_cut);
     tcase_add_loop_test(t, ties_of_three, 0, 6);
+    tcase_add_loop_test(t, quantized_values_pass_gradients, 0, 2);
     tcase_add_loop_test(t, labels_are_left_out, 0, 4);
     tcase_add_loop_test(t, what_is_needed_is_refused, 0, 2);
     suite_add_tcase(s, t);

@@ -60,6 +60,43 @@ static bool import_quantize(OnnxNode *n)
     return saturate(n, build2(g, OP_div, x, scale), zero, type ? type : ONNX__TENSOR_PROTO__DATA_TYPE__UINT8);
 }
 
+/* The clip by which saturate() has made q, whose operand, not rounded, is *from; NULL: it has not. */
+static const Node *quantized_from(const Graph *g, Val q, Val *from)
+{
+    const Node *n = graph_def(g, q);
+    while (n && (n->op == OP_cast || n->op == OP_add || n->op == OP_sub || n->op == OP_bitand))
+        n = graph_def(g, n->in[0]);
+    const Node *clip = n && n->op == OP_clip ? n : NULL;
+    n = clip ? graph_def(g, clip->in[0]) : NULL;
+    n = n && n->op == OP_add ? graph_def(g, n->in[0]) : n;
+    if (!n || n->op != OP_round)
+        return NULL;
+    *from = n->in[0];
+    return clip;
+}
+
+/* The straight-through estimator of a quantized value's rounding: y, whose gradient is that of what was
+ * rounded where that was in range, else zero.  Adding the difference back is exact, as it is at most a half.
+ */
+static Val straight_through(Graph *g, Val q, Val zero, Val y)
+{
+    Val x = {0};
+    const Node *clip = quantized_from(g, q, &x);
+    DType dt = val_type(g, y)->dt;
+    if (!clip || val_type(g, x)->dt != dt)
+        return y;
+    const PointwiseAttrs range = *(const PointwiseAttrs *)clip->attr;
+    Val low = build_scalar(g, dt, range.al - 0.5), high = build_scalar(g, dt, range.be + 0.5);
+    if (dtype_is_half(dt) && range.be - range.al > 255)
+        return y;
+    if (zero.i) {
+        low = build2(g, OP_sub, low, build_cast(g, zero, dt));
+        high = build2(g, OP_sub, high, build_cast(g, zero, dt));
+    }
+    x = build2(g, OP_min, build2(g, OP_max, x, low), high);
+    return build2(g, OP_add, x, one(g, OP_detach, build2(g, OP_sub, y, x)));
+}
+
 static bool import_dequantize(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -67,13 +104,14 @@ static bool import_dequantize(OnnxNode *n)
     int32_t type;
     TRY(attr_data_type(n, "output_dtype", 0, &type));
     TRY(read_axis(n, &axis));
-    Val scale = spread(n, 1, axis), x = n->in[0];
+    Val scale = spread(n, 1, axis), x = n->in[0], zero = has_in(n, 2) ? spread(n, 2, axis) : (Val){0};
     TRY(scale.i);
-    if (has_in(n, 2)) {
+    if (zero.i) {
         DType wide = dtype_size[in_type(n, 0)->dt] < 4 ? DT_I32 : in_type(n, 0)->dt;
-        x = build2(g, OP_sub, build_cast(g, x, wide), build_cast(g, spread(n, 2, axis), wide));
+        x = build2(g, OP_sub, build_cast(g, x, wide), build_cast(g, zero, wide));
     }
-    n->out[0] = build2(g, OP_mul, build_cast(g, x, val_type(g, scale)->dt), scale);
+    x = straight_through(g, n->in[0], zero, build_cast(g, x, val_type(g, scale)->dt));
+    n->out[0] = build2(g, OP_mul, x, scale);
     if (type)
         n->out[0] = build_cast(g, n->out[0], onnx_dtype(type));
     return n->out[0].i;
