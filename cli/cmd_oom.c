@@ -414,18 +414,35 @@ static void print_json(const Oom *m)
 
 /* ---- the command -------------------------------------------------------------------------------------- */
 
+/* Plans the step without recomputation, and takes the budget from the options; a percentage is of what that
+ * plan takes. */
+static bool find_budget(Oom *m)
+{
+    Options *o = m->o;
+    TRY(!o->budget || parse_budget(o, o->budget));
+    double part = o->step.budget_fraction;
+    TRY(part > 0 || budget_bytes(o, "ckc oom"));
+    o->step.budget_fraction = 0;
+    m->given = o->step;
+    m->bytes = o->step.budget;
+    TRY(find_batch(m) && plan(m, &m->given, STORED, &m->whole, m->mem));
+    if (part > 0) {
+        int64_t reserved = step_device(&m->given)->reserved, memory = m->given.device ? o->device.memory : 0;
+        m->bytes = reserved + (int64_t)(part * (double)(m->whole.peak - reserved));
+        m->bytes = memory > 0 && memory < m->bytes ? memory : m->bytes;
+    }
+    bool bytes = o->budget && part == 0; /* other ways have other percentages */
+    m->budget = bytes ? o->budget : arena_printf(&o->arena, "%" PRId64 "B", m->bytes);
+    return true;
+}
+
 static bool find_ways(Oom *m)
 {
     Options *o = m->o;
     o->steps = 0;
-    TRY(step_check(o) && budget_bytes(o, "ckc oom"));
-    m->given = o->step;
-    m->bytes = o->step.budget;
-    m->budget = o->budget ? o->budget : arena_printf(&o->arena, "%" PRId64 "B", m->bytes);
     if (o->accumulate_auto)
         return fail(&o->diag, "--accumulate auto is among what is tried anyway");
-    TRY(find_batch(m) && plan(m, &m->given, STORED, &m->whole, m->mem));
-    return fits(m, &m->whole) || try_ways(m);
+    return step_check(o) && find_budget(m) && (fits(m, &m->whole) || try_ways(m));
 }
 
 static bool oom(Oom *m)

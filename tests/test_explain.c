@@ -142,6 +142,21 @@ START_TEST(what_is_first_fits)
 }
 END_TEST
 
+/* A percentage is that of ckc plan; the options that are proposed say it in bytes. */
+START_TEST(what_fits_a_percentage)
+{
+    ckc_accepts("plan " STEP "--budget 80% --json -o p");
+    json_t *plan = read_json("out");
+    ckc_accepts("oom " STEP "--budget 80% --json");
+    json_t *o = read_json("out"), *w = json_array_get(json_object_get(o, "ways"), 0);
+    ck_assert(real_of(o, "budget_bytes") == real_of(plan, "budget_bytes"));
+    ck_assert(real_of(w, "peak_bytes") == real_of(plan, "arena_bytes") + real_of(plan, "reserved_bytes"));
+    ck_assert(!strchr(string(w, "options"), '%'));
+    json_decref(plan);
+    json_decref(o);
+}
+END_TEST
+
 /* The options of the command are kept where another optimizer has them; it is said which it has not. */
 START_TEST(what_another_optimizer_has_not)
 {
@@ -180,7 +195,7 @@ START_TEST(what_cannot_fit)
     ckc_prints("oom " MLP " --bind batch=64 --device h200 --budget 1TB", "less than there is (150.75 GB)");
     ckc_refuses("oom " MLP " --bind batch=64", 1, "needs --budget");
     ckc_refuses("oom " MLP " --bind batch=64 --device h200 --budget 1MB", 3, "take 670000000");
-    ckc_refuses("oom " STEP "--budget 50%", 1, "in bytes");
+    ckc_refuses("oom " STEP "--budget 150%", 1, "more than everything stored takes");
     ckc_refuses("oom " STEP "--budget 90kB --accumulate auto", 1, "anyway");
     ckc_refuses("oom", 1, "no model");
 }
@@ -196,6 +211,7 @@ Suite *suite_explain(void)
     tcase_add_test(t, one_value_and_one_module);
     tcase_add_test(t, nothing_is_computed_again);
     tcase_add_test(t, what_is_first_fits);
+    tcase_add_test(t, what_fits_a_percentage);
     tcase_add_test(t, what_another_optimizer_has_not);
     tcase_add_test(t, what_cannot_fit);
     return s;
