@@ -62,6 +62,8 @@ static bool check_options(Options *o)
     StepOptions other = *s;
     if (step_take_out(&other, d))
         return false;
+    if (s->number.beta1 >= 1 || s->number.beta2 >= 1) /* their corrections would divide by zero */
+        return fail(d, "--beta1 and --beta2 have to be below 1");
     if (s->loss_scale > 0 && s->precision != PRECISION_FP16)
         return fail(d, "--loss-scale belongs to --precision fp16");
     if (o->val && (s->optim == OPTIM_NONE || s->loss == LOSS_NONE))

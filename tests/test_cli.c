@@ -70,6 +70,9 @@ START_TEST(usage)
     ckc_refuses(MLP " --save weights.bin", 1, ".safetensors");
     ckc_refuses(MLP " --momentum 0.9", 1, "--optimizer momentum");
     ckc_refuses(MLP " --optimizer sgd --beta1 0.9", 1, "--beta1");
+    ckc_refuses(MLP " --beta1 1", 1, "below 1");
+    ckc_refuses(MLP " --optimizer lion --beta2 1", 1, "below 1");
+    ckc_refuses(MLP " --bind x.0=4,batch=5", 1, "--bind batch: other sizes");
     ckc_refuses(MLP " --bind batch=4 --output no/such/folder", 1, "no/such/folder");
     ck_assert_int_eq(shell("cp " MLP " m.onnx && : >m.ckc"), 0);
     ckc_refuses("m.onnx --bind batch=4", 1, "m.ckc: Not a directory; --output DIR names another folder");
