@@ -413,8 +413,8 @@ bool job_train(Job *j)
     to.finite = !o->step.import.forward_only;
     to.stop = &signal_caught;
     to.others = true;
+    TRY(!j->val_due || validate(j, j->done, &o->diag)); /* a signal here ends the run: it is due again */
     signals_defer();
-    TRY(!j->val_due || validate(j, j->done, &o->diag));
     j->blame = run->data ? run->data : o->path;
     progress(&o->step.progress, "running %lld step%s", (long long)j->steps, j->steps > 1 ? "s" : "");
     if (!train_run(j->exec, &to, &j->result, &o->diag)) {

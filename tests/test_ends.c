@@ -78,24 +78,50 @@ START_TEST(interrupted_run)
 }
 END_TEST
 
-/* A signal ends a run without waiting for the validation that runs, and without another at the end. */
-START_TEST(a_signal_waits_for_no_validation)
+static void write_validation(int64_t rows)
 {
-    enum { N = 400000 };
-    int64_t rows = N, *target = calloc(N, sizeof *target);
-    float *x = calloc(N, 16 * sizeof *x);
-    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){N, 16}), x}},
+    int64_t *target = calloc((size_t)rows, sizeof *target);
+    float *x = calloc((size_t)rows, 16 * sizeof *x);
+    NamedTensor v[] = {{"x", {type_make(DT_F32, 2, (int64_t[]){rows, 16}), x}},
                        {"target", {type_make(DT_I64, 1, &rows), target}}};
     Diag d = {0};
     ck_assert_msg(npz_write("v.npz", 2, v, &d), "%s", d.msg);
     free(x);
     free(target);
+}
+
+/* A signal ends a run without waiting for the validation that runs, and without another at the end. */
+START_TEST(a_signal_waits_for_no_validation)
+{
+    write_validation(400000);
     pid_t pid = ckc_start("", MLP "-o p --steps 100000000 --val v.npz --val-every 1 --checkpoint c");
     wait_until(has_run_steps, pid);
     kill(pid, SIGTERM);
     ckc_ends(pid, 143, "of 100000000, without its validation; what was asked for is written; --resume");
     ck_assert_int_eq(files_like("c/step-*.safetensors"), 1);
     ck_assert_int_eq(shell("! grep 'val loss' out"), 0);
+}
+END_TEST
+
+static bool logs_metrics(pid_t pid)
+{
+    (void)pid;
+    return access("m.jsonl", R_OK) == 0;
+}
+
+/* A signal during the validation that a resumed run begins with runs no step: the next run makes it up. */
+START_TEST(a_signal_leaves_a_validation_due)
+{
+    write_validation(400000);
+    ckc_accepts(MLP "-o p --steps 1 --checkpoint c");
+    pid_t pid = ckc_start("", MLP "-o p --steps 100000000 --val v.npz --val-every 1 --checkpoint c --resume "
+                                  "--metrics m.jsonl");
+    wait_until(logs_metrics, pid);
+    usleep(100000);
+    kill(pid, SIGTERM);
+    ckc_ends(pid, 143, "ended by SIGTERM: nothing was written");
+    ck_assert_int_eq(access("c/step-1.safetensors", R_OK), 0);
+    ck_assert_int_eq(files_like("c/step-*.safetensors"), 1);
 }
 END_TEST
 
@@ -338,6 +364,7 @@ Suite *suite_ends(void)
     tcase_set_timeout(c, 120);
     tcase_add_test(c, interrupted_run);
     tcase_add_test(c, a_signal_waits_for_no_validation);
+    tcase_add_test(c, a_signal_leaves_a_validation_due);
     tcase_add_test(c, a_signal_after_the_last_step_cuts_nothing_short);
     tcase_add_test(c, interrupted_twice);
     tcase_add_test(c, interrupted_planning);
