@@ -24,10 +24,19 @@ static bool is_scalar_float(const Graph *g, Val v)
     return dtype_is_float(t->dt) && type_count(t) == 1;
 }
 
+/* The name of output k in the file; its value's may be another, which the text form can print. */
+static const char *output_name(const Graph *g, const PassCtx *cx, uint32_t k)
+{
+    return cx->opt->model ? onnx_output_name(cx->opt->model, k) : g->vals[g->out[k].i].name;
+}
+
 /* Has an output its size by --bind, and not by the file? */
 static bool is_open(const Graph *g, const PassCtx *cx, Val out)
 {
-    return cx->opt->model && onnx_output_open(cx->opt->model, g->vals[out.i].name);
+    bool open = false;
+    for (uint32_t k = 0; k < g->nout && cx->opt->model; k++)
+        open |= g->out[k].i == out.i && onnx_output_open(cx->opt->model, output_name(g, cx, k));
+    return open;
 }
 
 /* Is an output the loss, whatever the number of rows? */
@@ -53,7 +62,7 @@ static bool choose_output(Graph *g, PassCtx *cx, uint32_t *out)
     uint32_t floats = 0;
     for (uint32_t i = 0; i < g->nout; i++) {
         Val v = g->out[i];
-        bool found = want ? strcmp(g->vals[v.i].name, want) == 0 : is_loss(g, cx, v);
+        bool found = want ? strcmp(output_name(g, cx, i), want) == 0 : is_loss(g, cx, v);
         bool first = dtype_is_float(val_type(g, v)->dt) && floats++ == 0;
         if (found || first)
             *out = i;

@@ -327,6 +327,24 @@ START_TEST(probabilities_as_logits_are_told)
 }
 END_TEST
 
+/* Outputs have the file's names, though the graph's text form cannot print them. */
+START_TEST(loss_output_is_named_as_in_the_file)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "43", true);
+    add_value(&b, &a, "y", FLOAT, "43", false);
+    add_value(&b, &a, "z,(1)", FLOAT, "43", false);
+    add_tensor(&b, "w", 2, (int64_t[]){3, 3}, (float[]){1, 2, 3, 4, 5, 6, 7, 8, 9});
+    add_node(&b, &a, "MatMul", "x w", "y");
+    add_node(&b, &a, "Sigmoid", "y", "z,(1)");
+    save(&b, &a, "m.onnx");
+    ckc_prints("plan m.onnx -o p --loss-output 'z,(1)'", "loss bce");
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(grads_have_the_loss_of_the_step)
 {
     Diag d = {0};
@@ -586,6 +604,7 @@ Suite *suite_training(void)
     tcase_add_loop_test(c, one_number_a_row, 0, 6);
     tcase_add_test(c, infinite_data_is_told);
     tcase_add_test(c, probabilities_as_logits_are_told);
+    tcase_add_test(c, loss_output_is_named_as_in_the_file);
     tcase_add_test(c, grads_have_the_loss_of_the_step);
     tcase_add_test(c, validation);
     tcase_add_test(c, validation_without_ignored_targets);
