@@ -101,6 +101,28 @@ START_TEST(staged_copies_run_beside_operators)
 }
 END_TEST
 
+/* An update that moves to where another one has freed bytes does not go between that one and its copy out:
+ * both states would be staged at once, in the room of one. */
+START_TEST(staged_copies_stay_with_their_update)
+{
+    RematInstance inst = parse("0 5 10\n1 9 20 0\n2 1 2 1\n3 1 0\n4 1 0 1 3 ; before=2\n5 1 0 4\n"
+                               "6 9 20 2\n7 1 0\n8 1 0 6 7\n9 1 0 8\n10 1 1 0 ; keep\n");
+    int32_t seq[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, offload[11], at[11];
+    uint8_t alt[11] = {0};
+    for (int k = 3; k <= 7; k += 4) {
+        inst.ops[k].lane = REMAT_IN;
+        inst.ops[k + 2].lane = REMAT_OUT;
+        inst.ops[k].link = inst.ops[k + 2].link = 1;
+        inst.ops[k].staged = inst.ops[k + 2].staged = 100;
+    }
+    remat_overlap(&inst, seq, alt, 11, 100, offload);
+    for (int k = 0; k < 11; k++)
+        at[seq[k]] = k;
+    ck_assert_int_lt(at[5], at[7]);
+    remat_free(&inst);
+}
+END_TEST
+
 /* Where the room is too small, copies are staged in what their step leaves of the peak, if operators then
  * wait less than half as long. */
 START_TEST(staged_copies_use_what_a_step_leaves)
@@ -129,6 +151,7 @@ Suite *suite_overlap(void)
     tcase_add_test(t, fetches_are_operators);
     tcase_add_test(t, copies_overlap_within_the_peak);
     tcase_add_test(t, staged_copies_run_beside_operators);
+    tcase_add_test(t, staged_copies_stay_with_their_update);
     tcase_add_test(t, staged_copies_use_what_a_step_leaves);
     suite_add_tcase(s, t);
     return s;

@@ -248,5 +248,6 @@ void rm_hoist(const RematInstance *inst, int32_t *seq, uint8_t *alt, int32_t n)
         if (wanted)
             hoist(&h, k);
     }
+    put_copies_near(inst, seq, alt, n); /* an update may have gone between another one and its copies */
     MEM_FREE(feeds, h.bytes, h.first, h.made, h.latest);
 }
