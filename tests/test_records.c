@@ -54,6 +54,31 @@ START_TEST(detached_values_stop_gradients)
 }
 END_TEST
 
+/* TorchScript's file of a straight-through estimator, h + (round(h) - h).detach(), lacks the detach: noted in
+ * either order of the sum, but not of h + (h - round(h)). */
+START_TEST(lost_straight_through_is_noted)
+{
+    static const char *const form[][2] = {{"r h", "h d"}, {"r h", "d h"}, {"h r", "h d"}};
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < 3; i++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "88", true);
+        add_value(&b, &a, "y", FLOAT, "88", false);
+        add_tensor(&b, "w", 1, (int64_t[]){8}, odd);
+        add_node(&b, &a, "Mul", "x w", "h");
+        add_node(&b, &a, "Round", "h", "r");
+        add_node(&b, &a, "Sub", form[i][0], "d");
+        add_node(&b, &a, "Add", form[i][1], "y");
+        Imported r = import_file(save(&b, &a, "ste.onnx"));
+        ck_assert(build_graph(&r, &(OnnxOptions){0}));
+        ck_assert(noted(r.m, ONNX_REMARK, "y", "straight-through") == (i < 2));
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* Writes the model and runs a step with these options; the gradient of its parameter w. */
 static void gradient_of_step(Builder *b, Arena *a, const char *options, double *grad)
 {
@@ -479,6 +504,7 @@ Suite *suite_records(void)
     TCase *t = tcase_create("records");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, detached_values_stop_gradients);
+    tcase_add_test(t, lost_straight_through_is_noted);
     tcase_add_test(t, padding_rows_receive_no_gradient);
     tcase_add_test(t, scattered_means);
     tcase_add_test(t, smoothed_labels);

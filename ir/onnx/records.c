@@ -157,20 +157,45 @@ const Record *read_records(OnnxModel *m)
     return m->record;
 }
 
-/* Notes that the exporter's optimizer has taken detach() out: gradients go where PyTorch's do not. */
+/* Notes y + (x - y), which nobody writes but for y + (x - y).detach(), a straight-through estimator. */
+static void report_straight_through(Import *x)
+{
+    const Graph *g = x->g;
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const Node *n = &g->nodes[g->order[k].i];
+        for (int i = 0; n->op == OP_add && i < 2; i++) {
+            const Node *sub = graph_def(g, n->in[i]);
+            if (!sub || sub->op != OP_sub || sub->in[1].i != n->in[!i].i ||
+                !dtype_is_float(val_type(g, n->out[0])->dt))
+                continue;
+            note(x, ONNX_REMARK, g->vals[n->out[0].i].name,
+                 "is y + (x - y), of which x alone has a gradient; if it is a straight-through estimator, "
+                 "its detach() is not in the file: write detach() and export with dynamo=True, "
+                 "optimize=False");
+            return;
+        }
+    }
+}
+
+/* Notes that the exporter's optimizer has taken detach() out: gradients go where PyTorch's do not.  Files of
+ * TorchScript, and of torch.no_grad(), do not tell. */
 void report_detached(Import *x)
 {
     const Onnx__GraphProto *gp = x->m->proto->graph;
     const Record *r = read_records(x->m);
     const char *reader = NULL;
+    bool kept = false;
+    if (x->opt->inference)
+        return;
     for (size_t i = 0; r && i < gp->n_node; i++) {
-        if (r[i].detach)
-            return;
+        kept |= r[i].detach;
         if (r[i].detached && !reader)
             reader = gp->node[i]->n_output ? pb(gp->node[i]->output[0]) : "";
     }
-    if (reader && !x->opt->inference)
+    if (reader && !kept)
         note(x, ONNX_REMARK, reader,
              "in PyTorch reads what no gradient goes through (detach), but the exporter has optimized that "
              "away: gradients are others; export with optimize=False");
+    else
+        report_straight_through(x);
 }
