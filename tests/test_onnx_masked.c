@@ -37,7 +37,10 @@ START_TEST(what_a_mask_finds_no_elements_for_is_nan)
 }
 END_TEST
 
-/* z[x > y] = x[x > y] * y[x > y], as both exporters write it; another mask's elements have other positions.
+static float two[] = {2};
+
+/* z[x > y] = x[x > y] * y[x > y], or two less that, as both exporters write it; another mask's elements have
+ * other positions.
  */
 static bool import_product(Arena *a, Imported *r, const char *positions, float *z)
 {
@@ -55,6 +58,8 @@ static bool import_product(Arena *a, Imported *r, const char *positions, float *
     add_node(&b, a, "GatherND", "x at", "x_at");
     add_node(&b, a, "GatherND", "y at", "y_at");
     add_node(&b, a, "Mul", "x_at y_at", "product");
+    add_tensor(&b, "two", 0, NULL, two);
+    add_node(&b, a, "Sub", "two product", "from_two");
     for (int rank = 0; rank < 2; rank++) {
         Onnx__TensorProto *t = add_tensor(&b, rank ? "zeros" : "zero", rank, &(int64_t){1}, NULL);
         t->data_type = INT64;
@@ -80,15 +85,17 @@ static bool import_product(Arena *a, Imported *r, const char *positions, float *
 
 START_TEST(what_a_mask_picks_is_combined_and_written_back)
 {
-    static const float want[] = {10, 15, 12, 8, 14, 3};
+    static const float want[][6] = {
+        {10, 15, 12, 8, 14, 3}, {10, 15, 12, 8, 14, 3}, {10, -13, 12, -6, 14, -1}};
     Arena a = {0};
     Imported r;
     float z[6];
-    for (int form = 0; form < 2; form++) {
-        bool read = import_product(&a, &r, form ? "z at first" : "z at product", z);
+    for (int form = 0; form < 3; form++) {
+        static const char *const positions[] = {"z at product", "z at first", "z at from_two"};
+        bool read = import_product(&a, &r, positions[form], z);
         ck_assert_msg(read, "%s", r.d.msg);
         for (int i = 0; i < 6; i++)
-            ck_assert_float_eq(z[i], want[i]);
+            ck_assert_float_eq(z[i], want[form][i]);
         release(&r);
     }
     ck_assert(!import_product(&a, &r, "z other product", z));

@@ -8,7 +8,8 @@
  *     at = Transpose(NonZero(mask)), ScatterND(x, at, Reshape(Expand(row, [count] + trailing), -1))
  *
  * x[mask] = a[mask] * b[mask], of one mask, as in the losses of boxes of torchvision, is computed everywhere
- * and chosen by the mask: sums, differences and products, of 0 where it is not set.
+ * and chosen by the mask: sums, differences and products, of 0 where it is not set, or of numbers
+ * (x[mask] *= 2).
  *
  * What is in between exists while importing only. Where anything else reads it, the node that made it is
  * refused. */
@@ -214,7 +215,17 @@ static bool picks(OnnxNode *n, const Masked *at, Masked *next)
     return true;
 }
 
-/* A sum, difference or product of what one mask picks: what it is everywhere. */
+/* Operand k: what is picked, or else a number; {0}: neither. */
+static Val picked_or_number(OnnxNode *n, int k)
+{
+    const Masked *m = masked_in(n, k);
+    if (m)
+        return m->kind == MASKED_PICKED ? m->v : (Val){0};
+    bool number = is_tensor(n, k) && type_count(in_type(n, k)) == 1 && in_type(n, k)->rank <= 1;
+    return number ? build_reshape(n->g, n->in[k], 0, NULL) : (Val){0};
+}
+
+/* A sum, difference or product of what one mask picks, or of that and a number: what it is everywhere. */
 static bool combines(OnnxNode *n, Masked *next)
 {
     static const struct {
@@ -222,13 +233,17 @@ static bool combines(OnnxNode *n, Masked *next)
         Op op;
     } known[] = {{"Add", OP_add}, {"Sub", OP_sub}, {"Mul", OP_mul}};
     const Masked *a = masked_in(n, 0), *b = masked_in(n, 1);
-    bool both = a && b && a->kind == MASKED_PICKED && b->kind == MASKED_PICKED && a->mask.i == b->mask.i;
-    for (int i = 0; both && i < 3; i++) {
-        if (strcmp(n->op, known[i].onnx) == 0) {
-            *next = *a;
-            next->v = build2(n->g, known[i].op, a->v, b->v);
-            return true;
-        }
+    if (a && b && a->mask.i != b->mask.i)
+        return false;
+    for (int i = 0; (a || b) && n->nin == 2 && i < 3; i++) {
+        if (strcmp(n->op, known[i].onnx) != 0)
+            continue;
+        Val x = picked_or_number(n, 0), y = picked_or_number(n, 1);
+        if (!x.i || !y.i)
+            return false;
+        *next = a ? *a : *b;
+        next->v = build2(n->g, known[i].op, x, y);
+        return true;
     }
     return false;
 }
