@@ -10,10 +10,12 @@
 #include "ir/onnx/save.h"
 #include "ir/program.h"
 #include "ir/within.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { INLINE_MAX = 64 }; /* larger constants are not part of the text (print.c) */
 
@@ -120,13 +122,18 @@ bool saves(const Options *o, const char *suffix)
     return false;
 }
 
-/* The folder is ours to name where no option does. */
+/* The folder is ours to name where no option does; it cannot be made beside a model that is not there. */
 static bool try_folder(Job *j)
 {
+    Options *o = j->o;
     Diag d = {0};
-    return folder_apart(j) && (folder_try(folder_of(j), file_name, &d) ||
-                               fail_status(&j->o->diag, d.status, "%.3000s%s", d.msg,
-                                           j->o->output ? "" : "; --output DIR names another folder"));
+    TRY(folder_apart(j));
+    if (folder_try(folder_of(j), file_name, &d))
+        return true;
+    if (!o->output && access(o->path, F_OK) != 0)
+        return fail(&o->diag, "%s: %s", o->path, strerror(errno));
+    return fail_status(&o->diag, d.status, "%.3000s%s", d.msg,
+                       o->output ? "" : "; --output DIR names another folder");
 }
 
 bool output_check(Job *j)

@@ -71,6 +71,7 @@ START_TEST(usage)
     ckc_refuses(MLP " --momentum 0.9", 1, "--optimizer momentum");
     ckc_refuses(MLP " --optimizer sgd --beta1 0.9", 1, "--beta1");
     ckc_refuses(MLP " --beta1 1", 1, "below 1");
+    ckc_refuses("no/such/m.onnx", 1, "no/such/m.onnx: No such file");
     ckc_refuses(MLP " --optimizer lion --beta2 1", 1, "below 1");
     ckc_refuses(MLP " --bind x.0=4,batch=5", 1, "--bind batch: other sizes");
     ckc_refuses(MLP " --bind batch=4 --output no/such/folder", 1, "no/such/folder");
