@@ -129,8 +129,8 @@ typedef struct {
  * that or x's. */
 typedef struct { int64_t axis; double eps; } NormAttrs;
 
-/* cross_entropy logits, target(int) [, class weight] -> loss, top, log_sum: classes on `axis`, which the
- * results lack; loss is weighted, 0 where target == ignore.  top is the largest logit, log_sum the logarithm
+/* cross_entropy logits, target(int) -> loss, top, log_sum: classes on `axis`, which the results lack; loss is
+ * 0 where target == ignore.  top is the largest logit, log_sum the logarithm
  * of the sum of exp(logit - top): their sum, rounded, would spoil the gradient where the loss is small.
  * negative: negative targets count from the end.  count > 0: the number of classes; logits behind them, of
  * any value, are not read. */

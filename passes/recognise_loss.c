@@ -158,8 +158,8 @@ Val rule_cross_entropy(Rewrite *rw, const Node *n)
     if (!l || axis_of(l) != ((const CrossEntropyAttrs *)n->attr)->axis || rewrite_uses(rw, n->out[1]) > 0 ||
         rewrite_uses(rw, n->out[2]) > 0)
         return none();
-    Val in[3] = {l->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[3] = {{0}};
-    build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, n->attr, 3, out);
+    Val in[] = {l->in[0], n->in[1]}, out[3] = {{0}};
+    build_n(rw->g, OP_cross_entropy, n->name, 2, in, n->attr, 3, out);
     return out[0];
 }
 
@@ -181,8 +181,8 @@ Val rule_loss_transposed(Rewrite *rw, const Node *n)
         last = perm->v[i];
     }
     at.axis = perm->v[at.axis];
-    Val in[3] = {p->in[0], n->in[1], n->nin > 2 ? n->in[2] : none()}, out[3] = {{0}};
-    build_n(rw->g, OP_cross_entropy, n->name, n->nin, in, &at, 3, out);
+    Val in[] = {p->in[0], n->in[1]}, out[3] = {{0}};
+    build_n(rw->g, OP_cross_entropy, n->name, 2, in, &at, 3, out);
     return out[0];
 }
 

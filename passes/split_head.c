@@ -270,7 +270,7 @@ static void build_outside(const Head *h, Val *as)
 /* Builds a member on rows of all columns, whatever its shape was. */
 static void build_member(const Head *h, NodeId id, Val *as)
 {
-    enum { MAX_IN = 6 };
+    enum { MAX_IN = 5 };
     Node n = *at(h, id);
     Val in[MAX_IN] = {{0}}, out[MAX_OUT] = {{0}};
     CrossEntropyAttrs of;

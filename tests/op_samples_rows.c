@@ -341,10 +341,6 @@ static void cross_entropy(Sample *s)
     sample_ints(s, type_with(rest, sample_some_int(s)), negative ? -classes : 0, classes - 1);
     for (int i = 0; i < 2 && s->op == OP_cross_entropy_bwd; i++)
         sample_reals(s, type_with(rest, dtype_sum(s->dt)), i ? 0 : 1, 2);
-    if (sample_chance(s, 50)) {
-        sample_reals(s, type_make(s->dt, 1, &t.dim[axis]), 0.5, 2);
-        s->g.vals[s->in[s->nin - 1].i].kind = VAL_INPUT; /* class weights are not learnt */
-    }
     int64_t count = classes < all ? classes : 0;
     sample_build(s, &(CrossEntropyAttrs){axis, 0, sample_chance(s, 50), negative, count});
 }

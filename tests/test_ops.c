@@ -100,7 +100,7 @@ static double difference(Sample *s, Val of, uint32_t norder, Tensor *operand, in
 static void **differentiate(Sample *s, Val of, Val *grad)
 {
     const char *name = op_table[s->op]->name;
-    Val params[SAMPLE_IN] = {{0}}; /* masks and weights of classes are not learnt */
+    Val params[SAMPLE_IN] = {{0}}; /* masks are not learnt */
     for (int i = 0; i < s->nin; i++)
         if (s->g.vals[s->in[i].i].kind == VAL_PARAM)
             params[i] = s->in[i];

@@ -473,6 +473,43 @@ START_TEST(quantized_values_pass_gradients)
 }
 END_TEST
 
+/* Weights of classes train if that is asked for: the gradient of one is how much the losses of its class
+ * exceed the weighted mean, over the sum of weights. */
+START_TEST(weights_of_classes_train_if_asked)
+{
+    static float x[] = {1, 2, 0, 0, 3, 1, 2, 2, 1}, w[] = {0.5f, 1, 2};
+    static const int64_t target[] = {1, 2, 1};
+    double each[3], mean = 0, sum = 0;
+    Arena a = {0};
+    Diag d = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "loss", FLOAT, "", false);
+    add_tensor(&b, "x", 2, (int64_t[]){3, 3}, x);
+    add_tensor(&b, "w", 1, (int64_t[]){3}, w);
+    Onnx__TensorProto *t = add_tensor(&b, "t", 1, (int64_t[]){3}, NULL);
+    t->data_type = INT64;
+    t->int64_data = (int64_t *)target;
+    t->n_int64_data = 3;
+    add_node(&b, &a, "SoftmaxCrossEntropyLoss", "x t w", "loss");
+    save(&b, &a, "weighted.onnx");
+    ckc_accepts("weighted.onnx -o p --train w --optimizer none --grads g.npz -q");
+    DataFile *f = data_open("g.npz", &d);
+    ck_assert_msg(f, "%s", d.msg);
+    for (int i = 0; i < 3; i++) {
+        each[i] = log(exp(x[3 * i]) + exp(x[3 * i + 1]) + exp(x[3 * i + 2])) - x[3 * i + target[i]];
+        mean += w[target[i]] * each[i];
+        sum += w[target[i]];
+    }
+    mean /= sum;
+    double want[] = {0, (each[0] + each[2] - 2 * mean) / sum, (each[1] - mean) / sum};
+    for (int i = 0; i < 3; i++)
+        ck_assert_double_eq_tol(tensor_f((Tensor[]){array_of(f, "w")}, i), want[i], 1e-6);
+    data_close(f);
+    arena_free(&a);
+}
+END_TEST
+
 /* ---- outputs that have no loss ------------------------------------------- */
 
 /* A classifier as skl2onnx writes it, with labels beside its probabilities: numbers or texts (strings). */
@@ -555,6 +592,7 @@ Suite *suite_trains(void)
     tcase_add_test(t, ties_are_reported_restored_and_cut);
     tcase_add_loop_test(t, ties_of_three, 0, 6);
     tcase_add_loop_test(t, quantized_values_pass_gradients, 0, 2);
+    tcase_add_test(t, weights_of_classes_train_if_asked);
     tcase_add_loop_test(t, labels_are_left_out, 0, 4);
     tcase_add_loop_test(t, what_is_needed_is_refused, 0, 2);
     suite_add_tcase(s, t);

@@ -122,9 +122,10 @@ static bool import_softmax_cross_entropy(OnnxNode *n)
     if (dtype_is_float(in_type(n, 1)->dt))
         return import_probable_classes(n);
     Val target, out[3], weights = element_weights(n, &ig, &target);
-    TRY(build_n(g, OP_cross_entropy, NULL, has_in(n, 2) ? 3 : 2, n->in,
-                &(CrossEntropyAttrs){1, ig.ignore, ig.has_ignore, 0, 0}, 3, out));
-    TRY(reduce_loss(n, smoothed(n, out[0], ig.kept), weights));
+    TRY(build_n(g, OP_cross_entropy, NULL, 2, n->in, &(CrossEntropyAttrs){1, ig.ignore, ig.has_ignore, 0, 0},
+                3, out));
+    Val loss = has_in(n, 2) ? build2(g, OP_mul, out[0], weights) : out[0];
+    TRY(reduce_loss(n, smoothed(n, loss, ig.kept), weights));
     if (has_out(n, 1))
         n->out[1] = build(g, OP_log_softmax, NULL, 1, n->in, &(AxisAttrs){1});
     return true;

@@ -17,8 +17,8 @@ static Type without_axis(const Type *t, int64_t axis)
     return r;
 }
 
-/* Logits at operand `logits`, target behind them, class weights (if any) at `weight`. */
-static bool classes_valid(const Graph *g, const Node *n, int logits, int weight, Type *rest, Diag *d)
+/* Logits at operand `logits`, target behind them. */
+static bool classes_valid(const Graph *g, const Node *n, int logits, Type *rest, Diag *d)
 {
     const CrossEntropyAttrs *at = n->attr;
     const Type *x = in_type(g, n, logits), *t = in_type(g, n, logits + 1);
@@ -32,24 +32,23 @@ static bool classes_valid(const Graph *g, const Node *n, int logits, int weight,
     if (!type_same_shape(rest, t))
         return fail(d, "cross_entropy: logits %s need a target of shape %s, not %s",
                     type_str(x, a), strchr(type_str(rest, b), '['), type_str(t, (char[160]){0}));
-    Type classes = type_make(x->dt, 1, &x->dim[at->axis]);
-    return !has_in(n, weight) || operand_is(g, n, weight, &classes, d);
+    return true;
 }
 
-/* operands: logits, target [, weight] -> loss, top, log_sum */
+/* operands: logits, target -> loss, top, log_sum */
 static bool cross_entropy_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
-    TRY(classes_valid(g, n, 0, 2, out, d));
+    TRY(classes_valid(g, n, 0, out, d));
     out[1] = out[2] = type_with(out[0], dtype_sum(out->dt));
     return true;
 }
 
 /* Instructions both directions share, over the logits' space with the class axis reduced. */
 typedef struct {
-    int x, hit, weight; /* logit; is this the target's class; its weight, 0 where ignored */
+    int x, hit, weight; /* logit; is this the target's class; 0 where the target is ignored, else 1 */
 } Classes;
 
-static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits, int target, int weight)
+static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits)
 {
     const CrossEntropyAttrs *at = n->attr;
     const Type *x = in_type(g, n, logits);
@@ -63,7 +62,7 @@ static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits, int
         int seen = k_expr(k, &op_less.expr, KT_INT, index, k_const(k, KT_INT, (double)at->count), 0, 0, 0);
         c.x = k_expr(k, &op_where.expr, KT_REAL, seen, c.x, k_const(k, KT_REAL, -INFINITY), 0, 0);
     }
-    int t = k_load_keep(k, target, axis);
+    int t = k_load_keep(k, logits + 1, axis);
     int class = t;
     if (at->negative) {
         int below = k_expr(k, &op_less.expr, KT_INT, t, k_const(k, KT_INT, 0), 0, 0, 0);
@@ -73,11 +72,6 @@ static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits, int
     }
     c.hit = k_expr(k, &op_equal.expr, KT_INT, index, class, 0, 0, 0);
     c.weight = k_const(k, KT_REAL, 1);
-    if (has_in(n, weight)) {
-        int w = k_expr(k, &op_where.expr, KT_REAL, c.hit, k_load_at(k, weight, 0, along),
-                       k_const(k, KT_REAL, 0), 0, 0);
-        c.weight = k_reduce(k, K_SUM, w);
-    }
     if (at->has_ignore) {
         int ignored = k_expr(k, &op_equal.expr, KT_INT, t, k_const(k, KT_INT, (double)at->ignore), 0, 0, 0);
         c.weight = k_expr(k, &op_where.expr, KT_REAL, ignored, k_const(k, KT_REAL, 0), c.weight, 0, 0);
@@ -87,7 +81,7 @@ static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits, int
 
 static bool cross_entropy_lower(Kernel *k, const Graph *g, const Node *n)
 {
-    Classes c = classes(k, g, n, 0, 1, 2);
+    Classes c = classes(k, g, n, 0);
     uint32_t axis = 1u << ((const CrossEntropyAttrs *)n->attr)->axis;
     int top = k_reduce(k, K_MAX, c.x);
     int sum = k_reduce(k, K_SUM, k_op(k, OP_exp, k_op(k, OP_sub, c.x, top, 0), 0, 0));
@@ -104,23 +98,21 @@ static bool cross_entropy_lower(Kernel *k, const Graph *g, const Node *n)
 static bool cross_entropy_grad(Grad *gr, const Node *n)
 {
     TRY(only_first_output(gr, n));
-    Val in[] = {grad_out(gr, n, 0), n->in[0],  n->in[1],
-                n->out[1],          n->out[2], has_in(n, 2) ? n->in[2] : (Val){0}};
-    Val dx = build(gr->g, OP_cross_entropy_bwd, NULL, has_in(n, 2) ? 6 : 5, in, n->attr);
-    grad_add(gr, n->in[0], dx);
+    Val in[] = {grad_out(gr, n, 0), n->in[0], n->in[1], n->out[1], n->out[2]};
+    grad_add(gr, n->in[0], build(gr->g, OP_cross_entropy_bwd, NULL, 5, in, n->attr));
     return true;
 }
 
-const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 3, .nout = 3, .in = IN_SINGLE,
+const OpDef op_cross_entropy = {.name = "cross_entropy", .min_in = 2, .max_in = 2, .nout = 3, .in = IN_SINGLE,
                                 ATTRS(ce_attrs, CrossEntropyAttrs), .infer = cross_entropy_infer,
                                 .grad = cross_entropy_grad, .lower = cross_entropy_lower};
 
-/* cross_entropy_bwd dloss, logits, target, top, log_sum [, weight] -> dlogits
- * = dloss * weight * (softmax - onehot) */
+/* cross_entropy_bwd dloss, logits, target, top, log_sum -> dlogits = dloss * (softmax - onehot), 0 where the
+ * target is ignored */
 static bool cross_entropy_bwd_infer(const Graph *g, const Node *n, Type *out, Diag *d)
 {
     Type rest;
-    TRY(classes_valid(g, n, 1, 5, &rest, d));
+    TRY(classes_valid(g, n, 1, &rest, d));
     *out = *in_type(g, n, 1);
     Type row = type_with(rest, dtype_sum(rest.dt));
     return operand_is(g, n, 0, &rest, d) && operand_is(g, n, 3, &row, d) && operand_is(g, n, 4, &row, d);
@@ -128,18 +120,17 @@ static bool cross_entropy_bwd_infer(const Graph *g, const Node *n, Type *out, Di
 
 static bool cross_entropy_bwd_lower(Kernel *k, const Graph *g, const Node *n)
 {
-    Classes c = classes(k, g, n, 1, 2, 5);
+    Classes c = classes(k, g, n, 1);
     uint32_t axis = 1u << ((const CrossEntropyAttrs *)n->attr)->axis;
     int top = k_load_keep(k, 3, axis), log_sum = k_load_keep(k, 4, axis);
     int dy = k_op(k, OP_mul, k_load_keep(k, 0, axis), c.weight, 0);
     int prob = k_op(k, OP_exp, k_op(k, OP_sub, k_op(k, OP_sub, c.x, top, 0), log_sum, 0), 0, 0);
     int one = k_expr(k, &op_copy.expr, KT_REAL, c.hit, 0, 0, 0, 0);
     k_store(k, n->nin, k_op(k, OP_mul, dy, k_op(k, OP_sub, prob, one, 0), 0));
-    if (!has_in(n, 5))
-        k->red = 0; /* nothing is reduced: a pointwise kernel */
+    k->red = 0; /* nothing is reduced: a pointwise kernel */
     return true;
 }
 
-const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 5, .max_in = 6, .nout = 1,
+const OpDef op_cross_entropy_bwd = {.name = "cross_entropy_bwd", .min_in = 5, .max_in = 5, .nout = 1,
                                     ATTRS(ce_attrs, CrossEntropyAttrs), .infer = cross_entropy_bwd_infer,
                                     .lower = cross_entropy_bwd_lower};
