@@ -341,13 +341,13 @@ static bool no_such_symbol(const Binder *b, const char *bound)
 {
     char hint[NEAREST_HINT];
     Nearest near;
-    nearest_init(&near, bound);
-    for (uint32_t i = 0; i < b->nsymbol; i++) {
+    for (uint32_t i = 0; i < b->nsymbol; i++)
         if (strcmp(b->symbol[i], bound) == 0)
             return fail(b->x->d, "--bind %s: other sizes that --bind gives leave no such dimension open",
                         bound);
+    nearest_init(&near, bound);
+    for (uint32_t i = 0; i < b->nsymbol; i++)
         nearest_try(&near, b->symbol[i]);
-    }
     return fail(b->x->d, "--bind %s: no input has such a dimension, or is such an integer%s", bound,
                 nearest_hint(&near, hint));
 }
