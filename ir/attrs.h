@@ -130,10 +130,9 @@ typedef struct {
 typedef struct { int64_t axis; double eps; } NormAttrs;
 
 /* cross_entropy logits, target(int) -> loss, top, log_sum: classes on `axis`, which the results lack; loss is
- * 0 where target == ignore.  top is the largest logit, log_sum the logarithm
- * of the sum of exp(logit - top): their sum, rounded, would spoil the gradient where the loss is small.
- * negative: negative targets count from the end.  count > 0: the number of classes; logits behind them, of
- * any value, are not read. */
+ * 0 where target == ignore.  top is the largest logit, log_sum the logarithm of the sum of exp(logit - top):
+ * their sum, rounded, would spoil the gradient where the loss is small.  negative: negative targets count
+ * from the end.  count > 0: the number of classes; logits behind them, of any value, are not read. */
 typedef struct { int64_t axis, ignore, has_ignore, negative, count; } CrossEntropyAttrs;
 static inline int64_t class_count(const CrossEntropyAttrs *at, const Type *logits)
 {

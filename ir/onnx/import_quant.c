@@ -76,19 +76,17 @@ static const Node *quantized_from(const Graph *g, Val q, Val *from)
 }
 
 /* The straight-through estimator of a quantized value's rounding: y, whose gradient is that of what was
- * rounded where that was in range, else zero.  Adding the difference back is exact, as it is at most a half.
- */
+ * rounded where that was in range, else zero.  Adding the difference back, at most a half, is
+ * exact, but not in 16 bits for types of more than 8. */
 static Val straight_through(Graph *g, Val q, Val zero, Val y)
 {
     Val x = {0};
     const Node *clip = quantized_from(g, q, &x);
     DType dt = val_type(g, y)->dt;
-    if (!clip || val_type(g, x)->dt != dt)
+    const PointwiseAttrs *range = clip ? clip->attr : NULL;
+    if (!range || val_type(g, x)->dt != dt || (dtype_is_half(dt) && range->be - range->al > 255))
         return y;
-    const PointwiseAttrs range = *(const PointwiseAttrs *)clip->attr;
-    Val low = build_scalar(g, dt, range.al - 0.5), high = build_scalar(g, dt, range.be + 0.5);
-    if (dtype_is_half(dt) && range.be - range.al > 255)
-        return y;
+    Val low = build_scalar(g, dt, range->al - 0.5), high = build_scalar(g, dt, range->be + 0.5);
     if (zero.i) {
         low = build2(g, OP_sub, low, build_cast(g, zero, dt));
         high = build2(g, OP_sub, high, build_cast(g, zero, dt));

@@ -45,7 +45,7 @@ static bool cross_entropy_infer(const Graph *g, const Node *n, Type *out, Diag *
 
 /* Instructions both directions share, over the logits' space with the class axis reduced. */
 typedef struct {
-    int x, hit, weight; /* logit; is this the target's class; 0 where the target is ignored, else 1 */
+    int x, hit, kept; /* logit; is this the target's class; 0 where the target is ignored, else 1 */
 } Classes;
 
 static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits)
@@ -71,10 +71,10 @@ static Classes classes(Kernel *k, const Graph *g, const Node *n, int logits)
                        k_expr(k, &op_add.expr, KT_INT, t, count, 0, 0, 0), t, 0, 0);
     }
     c.hit = k_expr(k, &op_equal.expr, KT_INT, index, class, 0, 0, 0);
-    c.weight = k_const(k, KT_REAL, 1);
+    c.kept = k_const(k, KT_REAL, 1);
     if (at->has_ignore) {
         int ignored = k_expr(k, &op_equal.expr, KT_INT, t, k_const(k, KT_INT, (double)at->ignore), 0, 0, 0);
-        c.weight = k_expr(k, &op_where.expr, KT_REAL, ignored, k_const(k, KT_REAL, 0), c.weight, 0, 0);
+        c.kept = k_expr(k, &op_where.expr, KT_REAL, ignored, k_const(k, KT_REAL, 0), c.kept, 0, 0);
     }
     return c;
 }
@@ -88,7 +88,7 @@ static bool cross_entropy_lower(Kernel *k, const Graph *g, const Node *n)
     int log_sum = k_op(k, OP_log, sum, 0, 0);
     int mine = k_reduce(k, K_SUM, k_expr(k, &op_where.expr, KT_REAL, c.hit, c.x,
                                          k_const(k, KT_REAL, 0), 0, 0));
-    int loss = k_op(k, OP_mul, c.weight, k_op(k, OP_sub, log_sum, k_op(k, OP_sub, mine, top, 0), 0), 0);
+    int loss = k_op(k, OP_mul, c.kept, k_op(k, OP_sub, log_sum, k_op(k, OP_sub, mine, top, 0), 0), 0);
     k_store_keep(k, n->nin, loss, axis);
     k_store_keep(k, n->nin + 1, top, axis);
     k_store_keep(k, n->nin + 2, log_sum, axis);
@@ -123,7 +123,7 @@ static bool cross_entropy_bwd_lower(Kernel *k, const Graph *g, const Node *n)
     Classes c = classes(k, g, n, 1);
     uint32_t axis = 1u << ((const CrossEntropyAttrs *)n->attr)->axis;
     int top = k_load_keep(k, 3, axis), log_sum = k_load_keep(k, 4, axis);
-    int dy = k_op(k, OP_mul, k_load_keep(k, 0, axis), c.weight, 0);
+    int dy = k_op(k, OP_mul, k_load_keep(k, 0, axis), c.kept, 0);
     int prob = k_op(k, OP_exp, k_op(k, OP_sub, k_op(k, OP_sub, c.x, top, 0), log_sum, 0), 0, 0);
     int one = k_expr(k, &op_copy.expr, KT_REAL, c.hit, 0, 0, 0, 0);
     k_store(k, n->nin, k_op(k, OP_mul, dy, k_op(k, OP_sub, prob, one, 0), 0));
