@@ -125,13 +125,36 @@ static double read_again(const DeviceInfo *d, const Command *c)
     return bytes;
 }
 
+/* Bytes of operand i's value that the command reads or writes: of what is sliced or gathered, these parts. */
+static double touched(const Command *c, int i)
+{
+    const Kernel *k = &c->k;
+    int64_t all = type_bytes(val_type(c->g, c->vals[i])), bytes = 0;
+    if (c->loop || k->body || k->lib)
+        return (double)(i == 0 && k->gathers > 0 && k->gathers < all ? k->gathers : all);
+    for (uint32_t j = 0; j < k->nins && bytes < all; j++) {
+        const KInst *in = &k->ins[j];
+        int64_t part = in->kind == K_LOAD || in->kind == K_STORE ? dtype_size[k->operand[in->operand]] : 0;
+        if (!part || c->vals[in->operand].i != c->vals[i].i)
+            continue;
+        for (uint32_t b = 0; b < j; b++)
+            if (k->ins[b].kind == in->kind && k->ins[b].operand == in->operand &&
+                kernel_same_map(k, &k->ins[b], in))
+                part = 0;
+        for (int d = 0; d < k->rank; d++)
+            part *= in->stride[d] ? k->extent[d] : 1;
+        bytes += part;
+    }
+    return (double)(bytes < all ? bytes : all);
+}
+
 /* ns to move the operands of a command; where no link is known the host's memory counts as the device's. */
 static double move_ns(const DeviceInfo *d, const Command *c)
 {
     double all = handed_on(d, c) + read_again(d, c), host = 0;
     for (int i = 0; i < c->nread + c->nwrite; i++)
         if (c->vals[i].i && !seen_before(c, i)) {
-            double bytes = (double)type_bytes(val_type(c->g, c->vals[i]));
+            double bytes = touched(c, i);
             all += bytes;
             host += val_space(c->g, c->vals[i]) == SPACE_HOST ? bytes : 0;
         }

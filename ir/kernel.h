@@ -120,6 +120,7 @@ struct Kernel {
     bool wgmma;        /* its products are those of warpgroups: a choice of the plan (codegen/codegen.h) */
     bool small_tiles;  /* attention in small tiles, for less shared memory: a choice of the plan, too */
     int64_t items;
+    int64_t gathers; /* bytes of operand 0 that a body that gathers some of it reads; 0: all */
     int64_t threads; /* that share its operations on the plan's device, for the roofline; 0: enough of them */
     int64_t p[K_PARAMS]; /* integer parameters, read as p[k] by the text */
     double q[8];         /* real parameters, read as q[k] */

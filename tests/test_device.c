@@ -249,6 +249,31 @@ START_TEST(columns_are_read_again)
 }
 END_TEST
 
+/* Of what is sliced or gathered, the parts alone are read; several parts of a value as one kernel each. */
+START_TEST(parts_are_read)
+{
+    static const char graph[] =
+        "graph {\n  input %x: f32[100,1000000]\n  input %i: i64[1000]\n  input %w: f32[1000000,64]\n"
+        "  %a: f32[1,1000000] = slice %x {start=[7,0], step=[1,1], size=[1,1000000]}\n"
+        "  %b: f32[1,1000000] = slice %x {start=[8,0], step=[1,1], size=[1,1000000]} #1\n"
+        "  %c: f32[1,1000000] = slice %x {start=[9,0], step=[1,1], size=[1,1000000]} #1\n"
+        "  %d: f32[1,1000000] = add %b, %c #1\n"
+        "  %e: f32[1000,64] = gather %w, %i {axis=0}\n"
+        "  output %a\n  output %d\n  output %e\n}\n";
+    static const double bytes[] = {2 * 4e6, 3 * 4e6, 2 * 4e3 * 64 + 8e3};
+    Toy t = {0};
+    ck_assert_msg(device_find(&t.device, "h200", &t.arena, &t.diag), "%s", t.diag.msg);
+    ck_assert_msg(plan_graph(&t, graph), "%s", t.diag.msg);
+    ck_assert_uint_eq(t.info.plan.nstep, 3);
+    for (int i = 0; i < 3; i++)
+        ck_assert_double_eq_tol((double)t.info.plan.step[i].cost_ns,
+                                bytes[i] / (t.device.memory_bandwidth * t.device.memory_efficiency) +
+                                    t.device.launch_ns,
+                                1);
+    free_toy(&t);
+}
+END_TEST
+
 /* What is written to few columns of integers takes the time of few threads; cumulative sums, searches for the
  * largest elements and sums by index have many, along few rows, too. */
 START_TEST(few_threads_are_slow)
@@ -604,6 +629,7 @@ Suite *suite_device(void)
     suite_add_tcase(s, c);
     c = tcase_create("plans");
     tcase_add_test(c, roofline);
+    tcase_add_test(c, parts_are_read);
     tcase_add_test(c, few_threads_are_slow);
     tcase_add_test(c, host_link);
     tcase_add_test(c, columns_are_read_again);

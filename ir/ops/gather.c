@@ -85,6 +85,13 @@ KERNEL(gather_bwd,
 )
 /* clang-format on */
 
+/* Bytes that `rows` rows of `inner` elements are, wherever they lie: memory is read in units. */
+static int64_t gathered_bytes(int64_t rows, int64_t inner, DType dt)
+{
+    enum { UNIT = 32 };
+    return rows * ((inner * dtype_size[dt] + UNIT - 1) / UNIT * UNIT);
+}
+
 static bool gather_lower(Kernel *k, const Graph *g, const Node *n)
 {
     const Type *x = in_type(g, n, 0), *ix = in_type(g, n, 1);
@@ -96,6 +103,7 @@ static bool gather_lower(Kernel *k, const Graph *g, const Node *n)
     k_param(k, chunks_of(inner));
     k_param(k, is_int(x));
     k->flops = (double)type_count(out_type(g, n, 0));
+    k->gathers = gathered_bytes(dims_product(x, 0, axis) * count, inner, x->dt);
     k_body(k, &gather_body, dims_product(x, 0, axis) * count * chunks_of(inner));
     return true;
 }
@@ -277,6 +285,7 @@ static bool gather_elements_lower(Kernel *k, const Graph *g, const Node *n)
     }
     k->np = 25;
     k->flops = (double)type_count(y);
+    k->gathers = gathered_bytes(type_count(y), 1, x->dt);
     k_body(k, &gather_elements_body, dims_product(y, 0, last));
     return true;
 }
@@ -378,6 +387,7 @@ static bool gather_nd_lower(Kernel *k, const Graph *g, const Node *n)
         k->p[8 + i] = x->dim[batch + i];
     k->np = 16;
     k->flops = (double)type_count(out_type(g, n, 0));
+    k->gathers = gathered_bytes(dims_product(ix, 0, ix->rank - 1), inner, x->dt);
     k_body(k, &gather_nd_body, dims_product(ix, 0, ix->rank - 1) * chunks_of(inner));
     return true;
 }
