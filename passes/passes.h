@@ -188,6 +188,7 @@ bool pass_layout(Graph *g, PassCtx *cx);
 bool pass_autodiff(Graph *g, PassCtx *cx);
 bool pass_zeros(Graph *g, PassCtx *cx);
 bool pass_optimize(Graph *g, PassCtx *cx);
+bool pass_canonicalize(Graph *g, PassCtx *cx);
 bool pass_simplify(Graph *g, PassCtx *cx);
 bool pass_fuse(Graph *g, PassCtx *cx);
 bool pass_narrow(Graph *g, PassCtx *cx);

@@ -4,7 +4,7 @@
 
 const Pass pipeline[] = {
     {"bind", "import: bind symbols, fold shape arithmetic and constants", pass_bind},
-    {"canonicalize", "algebra, common subexpressions, dead code on the forward graph", pass_simplify},
+    {"canonicalize", "algebra, common subexpressions, dead code on the forward graph", pass_canonicalize},
     {"recognise", "decomposed norms, activations, losses, attention: to native operators", pass_recognise},
     {"rows", "of what a slice reads rows of, these rows alone", pass_rows},
     {"loss", "find the loss, or append it with its target input", pass_loss},

@@ -221,7 +221,7 @@ bool pass_recognise(Graph *g, PassCtx *cx)
     TRY(rewrite_run(g, cx->tmp, rules, false, &cx->changed));
     TRY(rewrite_run(g, cx->tmp, rules_writes, false, &written));
     if (written) /* what reads slices that were written reads the parts */
-        TRY(pass_simplify(g, cx) && rewrite_run(g, cx->tmp, rules, false, &cx->changed));
+        TRY(pass_canonicalize(g, cx) && rewrite_run(g, cx->tmp, rules, false, &cx->changed));
     TRY(rewrite_run(g, cx->tmp, rules_ends, false, &cx->changed));
     cx->changed |= written;
     note_scores(g, cx);

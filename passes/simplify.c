@@ -501,7 +501,7 @@ static Val rule_relu_pooled(Rewrite *rw, const Node *n)
 }
 
 static Rule *const rules[] = {
-    rule_product_scaled, /* must be first: pass_simplify leaves it out for fp16 */
+    rule_product_scaled, /* must be first: pass_canonicalize leaves it out for fp16 */
     rule_copy, rule_neutral, rule_cast, rule_sum_rounded, rule_sum_widened, rule_neg, rule_reshape,
     rule_transpose, rule_transpose_expanded, rule_transpose_view, rule_matmul_transpose, rule_matmul_rows,
     rule_matmul_flatten, rule_matmul_batch_sum, rule_slice, rule_slice_bwd, rule_concat,
@@ -509,9 +509,16 @@ static Rule *const rules[] = {
     rule_gather_expanded, rule_uniform, rule_relu_pooled, NULL,
 };
 
+static Rule *const behind_autodiff[] = {rule_slice_viewed, NULL};
+
 /* For fp16 without rule_product_scaled, as values that are f32 now may become f16. */
-bool pass_simplify(Graph *g, PassCtx *cx)
+bool pass_canonicalize(Graph *g, PassCtx *cx)
 {
     bool fp16 = precision_half(cx->opt->precision) == DT_F16;
     return rewrite_run(g, cx->tmp, fp16 ? rules + 1 : rules, true, &cx->changed);
+}
+
+bool pass_simplify(Graph *g, PassCtx *cx)
+{
+    return pass_canonicalize(g, cx) && rewrite_run(g, cx->tmp, behind_autodiff, true, &cx->changed);
 }

@@ -3,5 +3,5 @@
 #define CKC_SIMPLIFY_H
 #include "rewrite.h"
 
-Rule rule_slice, rule_slice_bwd, rule_concat, rule_transpose_parts, rule_boxes;
+Rule rule_slice, rule_slice_viewed, rule_slice_bwd, rule_concat, rule_transpose_parts, rule_boxes;
 #endif

@@ -186,6 +186,48 @@ Val rule_slice(Rewrite *rw, const Node *n)
     return slice_parts(rw, n, p);
 }
 
+/* Fits the slice of a view of type `to`, which adds or drops dimensions of 1, to the viewed type `of`; false:
+ * the view does more than that. */
+static bool slice_through(SliceAttrs *at, const Type *to, const Type *of)
+{
+    SliceAttrs fit = {.start = ints_of(of), .step = ints_of(of), .size = ints_of(of)};
+    int d = 0;
+    for (int i = 0; i < of->rank; i++) {
+        bool one = of->dim[i] == 1;
+        while (!one && d < to->rank && to->dim[d] == 1)
+            d++;
+        if (!one && (d == to->rank || to->dim[d] != of->dim[i]))
+            return false;
+        fit.start.v[i] = one ? 0 : at->start.v[d];
+        fit.step.v[i] = one ? 1 : at->step.v[d];
+        fit.size.v[i] = one ? 1 : at->size.v[d];
+        d += !one;
+    }
+    while (d < to->rank && to->dim[d] == 1)
+        d++;
+    *at = fit;
+    return d == to->rank;
+}
+
+/* A slice of a view of a slice, such as a gate's part of a time step, if only slices read that: of what the
+ * outer one reads.  Behind autodiff, where gradients of the parts already are one concatenation. */
+Val rule_slice_viewed(Rewrite *rw, const Node *n)
+{
+    Graph *g = rw->g;
+    int64_t elements;
+    const Node *view = n->op == OP_slice ? rewrite_def(rw, n->in[0], OP_reshape) : NULL;
+    const Node *outer = view ? rewrite_def(rw, view->in[0], OP_slice) : NULL;
+    if (!outer || !rewrite_once(rw, view->in[0]) || !only_sliced(rw, n->in[0], &elements))
+        return none();
+    SliceAttrs at = *(const SliceAttrs *)n->attr;
+    const Type y = *val_type(g, n->out[0]);
+    if (type_count(&y) == 0 ||
+        !slice_through(&at, val_type(g, n->in[0]), val_type(g, view->in[0])) ||
+        !slice_within(&at, outer->attr))
+        return none();
+    return build_reshape(g, build(g, OP_slice, n->name, 1, outer->in, &at), y.rank, y.dim);
+}
+
 /* The gradient of a slice of a slice. */
 Val rule_slice_bwd(Rewrite *rw, const Node *n)
 {
