@@ -78,6 +78,18 @@ static Val widened(Graph *g, Val v, DType dt)
     return narrowed ? n->in[0] : build_cast(g, v, dt);
 }
 
+/* Is v part of another value, and read by nothing else?  A pointwise sum reads it where it lies; for a
+ * product it would be copied first. */
+static bool is_part(const Rewrite *rw, Val v)
+{
+    const Node *n = graph_def(rw->g, v);
+    while (n && rewrite_once(rw, v) && n->op == OP_reshape) {
+        v = n->in[0];
+        n = graph_def(rw->g, v);
+    }
+    return n && n->op == OP_slice && rewrite_once(rw, v);
+}
+
 /* c + (a b [+ bias]) */
 static Val rule_add(Rewrite *rw, const Node *n)
 {
@@ -86,7 +98,7 @@ static Val rule_add(Rewrite *rw, const Node *n)
     for (int i = 0; n->op == OP_add && i < 2; i++) {
         const Node *p = product_behind(rw, n->in[i], true);
         if (!p || !type_equal(t, val_type(g, n->in[1 - i])) ||
-            type_count(t) != type_count(val_type(g, p->out[0])))
+            type_count(t) != type_count(val_type(g, p->out[0])) || is_part(rw, n->in[1 - i]))
             continue;
         Type y = *val_type(g, p->out[0]);
         if (t->dt != y.dt && t->dt != dtype_sum(val_type(g, p->in[0])->dt))

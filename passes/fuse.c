@@ -4,10 +4,11 @@
  * (lower), (b) makes no cycle through the rest of the graph, (c) lies in one phase: forward
  * and backward never share a kernel, which would keep a value across the loss that nothing needs
  * to keep.  In the forward phase a producer joins only if nothing else needs its result: a value that
- * is stored anyway is a place where rematerialization can start.  Pointwise kernels that are the
- * last to read a value join although neither needs the other (gates of a recurrent cell, gradients of the
- * factors of a gated product).  In the backward phase, reductions of one large operand join although neither
- * needs the other, and on a GPU sums of columns join the kernel that reduces the same rows
+ * is stored anyway is a place where rematerialization can start.  On a GPU it joins, too, if its result is
+ * read in less time than a kernel is launched (states of a recurrent cell, small batches).  Pointwise kernels
+ * that are the last to read a value join although neither needs the other (gates of a recurrent cell,
+ * gradients of the factors of a gated product).  In the backward phase, reductions of one large operand join
+ * although neither needs the other, and on a GPU sums of columns join the kernel that reduces the same rows
  * (ir/column_sums.c). Groups are fixed before rematerialization, so every budget runs the same kernels. */
 #include "fuse.h"
 #include <stdlib.h>
@@ -30,6 +31,7 @@ typedef struct {
     uint32_t **users;  /* per value root: positions that read it, 0-terminated (position + 1) */
     Val *target;       /* per value: the state it overwrites */
     bool *live;        /* per value: false between probes */
+    int64_t small;     /* bytes that a GPU reads in the time of a launch; -1: it is no GPU */
 } Fuse;
 
 static const Node *at(const Fuse *f, uint32_t pos) { return &f->g->nodes[f->g->order[pos].i]; }
@@ -215,6 +217,9 @@ static bool results_stand_alone(Fuse *f, const Kernel *whole, const uint32_t *se
     return alike;
 }
 
+/* Is v, on a GPU, read in less time than a kernel is launched? */
+static bool is_small(const Fuse *f, Val v) { return type_bytes(val_type(f->g, v)) <= f->small; }
+
 /* Is the set one kernel, in which, in the forward phase, every value between members is internal? */
 static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Reason why)
 {
@@ -231,7 +236,8 @@ static bool acceptable(Fuse *f, const uint32_t *set, int n, const bool *ends, Re
         const Node *node = at(f, set[i]);
         for (int k = 0; k < node->nin; k++) {
             int64_t q = producer(f, node->in[k]);
-            if (q >= 0 && in_set(set, n, (uint32_t)q) && live[graph_root(f->g, node->in[k]).i])
+            Val r = graph_root(f->g, node->in[k]);
+            if (q >= 0 && in_set(set, n, (uint32_t)q) && live[r.i] && !is_small(f, r))
                 ok = false;
         }
     }
@@ -578,7 +584,9 @@ static void join_groups(Fuse *f)
 
 bool pass_fuse(Graph *g, PassCtx *cx)
 {
+    delay_slices(g, loss_position(g, cx->info), cx->tmp);
     uint32_t n = g->norder;
+    bool *can = NEW(cx->tmp, bool, n + 1), *ends = graph_ends(g, cx->tmp);
     Fuse f = {.g = g, .tmp = cx->tmp, .loss = loss_position(g, cx->info),
               .accumulated = graph_accumulated(g, cx->tmp),
               .pos = NEW(cx->tmp, uint32_t, g->nnodes + 1),
@@ -586,7 +594,8 @@ bool pass_fuse(Graph *g, PassCtx *cx)
               .last = NEW(cx->tmp, uint32_t, n + 1), .reach = NEW(cx->tmp, uint32_t, n + 1),
               .mark = NEW(cx->tmp, uint32_t, n + 1), .open = NEW(cx->tmp, uint32_t, n + 1),
               .rows = NEW(cx->tmp, bool, n + 1), .live = NEW(cx->tmp, bool, g->nvals)};
-    bool *can = NEW(cx->tmp, bool, n + 1), *ends = graph_ends(g, cx->tmp);
+    const DeviceInfo *d = step_device(cx->opt);
+    f.small = d->capability > 0 ? (int64_t)(d->launch_ns * d->memory_bandwidth * d->memory_efficiency) : -1;
     for (uint32_t p = 0; p < n; p++) {
         f.pos[g->order[p].i] = f.unit[p] = f.last[p] = f.reach[p] = p;
         can[p] = fusible(&f, p);

@@ -335,6 +335,37 @@ START_TEST(long_chain)
 }
 END_TEST
 
+/* The parts that a value is cut into join readers however far behind; one that leaves some out stays. */
+START_TEST(slices_join_far_behind)
+{
+    enum { LENGTH = 600 };
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    fprintf(f, "graph {\n input %%x: f32[2,2]\n param %%w: f32[2,2]\n\n"
+               " %%h: f32[2,2] = matmul %%x, %%w\n %%k: f32[2,2] = matmul %%h, %%w\n"
+               " %%a: f32[1,2] = slice %%h {start=[0,0], step=[1,1], size=[1,2]}\n"
+               " %%b: f32[1,2] = slice %%k {start=[0,0], step=[1,1], size=[1,2]}\n"
+               " %%c: f32[1,2] = slice %%k {start=[1,0], step=[1,1], size=[1,2]}\n"
+               " %%y0: f32[1,2] = matmul %%b, %%w\n");
+    for (int i = 0; i < LENGTH; i++)
+        fprintf(f, " %%y%d: f32[1,2] = matmul %%y%d, %%w\n", i + 1, i);
+    fprintf(f,
+            " %%u: f32[1,2] = add %%a, %%y%d\n %%v: f32[1,2] = mul %%c, %%y%d\n"
+            " output %%u\n output %%v\n}\n# >>> fuse\n",
+            LENGTH, LENGTH);
+    fclose(f);
+    Golden s;
+    ck_assert_msg(golden_parse(&s, text, false) && golden_run(&s, text, false), "%s", s.diag.msg);
+    ck_assert_uint_eq(graph_def(&s.g, graph_find(&s.g, "a"))->group, 0);
+    ck_assert_uint_ne(graph_def(&s.g, graph_find(&s.g, "c"))->group, 0);
+    ck_assert_uint_eq(graph_def(&s.g, graph_find(&s.g, "c"))->group,
+                      graph_def(&s.g, graph_find(&s.g, "v"))->group);
+    golden_free(&s);
+    free(text);
+}
+END_TEST
+
 /* The gradients of the slices that a recurrence reads, one for each step, become one concatenation. */
 START_TEST(long_recurrence)
 {
@@ -419,6 +450,7 @@ Suite *suite_passes(void)
     tcase_add_loop_test(t, loss_values, LOSS_CE, LOSS_NONE);
     tcase_add_loop_test(t, without_a_pass, 0, 6);
     tcase_add_loop_test(t, long_chain, 0, (int)(sizeof chains / sizeof *chains));
+    tcase_add_test(t, slices_join_far_behind);
     tcase_add_test(t, long_recurrence);
     tcase_add_loop_test(t, large_constants, 0, 2);
     tcase_add_test(t, every_pass_is_found);
