@@ -387,6 +387,8 @@ static bool write_schedule(ckc_session *s, void *folder)
     Job *j = s->job;
     if (j->in_schedule)
         return fail_status(&s->o.diag, EXIT_UNSUPPORTED, "is a schedule already: it is not written again");
+    if (!*(const char *)folder)
+        return fail(&s->o.diag, "the name of the schedule's folder is empty");
     s->o.output = arena_strndup(&s->o.arena, folder, strlen(folder));
     json_t *report = report_json(j);
     bool ok = output_folder(j, report);

@@ -132,6 +132,8 @@ START_TEST(schedules)
     OK(ckc_write_schedule(s, "q", &e_));
     OK(ckc_train(s, 1, NULL, 0, NULL, &e_));
     OK(ckc_write_schedule(s, "r", &e_));
+    ck_assert_int_eq(ckc_write_schedule(s, "", &e), CKC_BAD_INPUT);
+    is_error(&e, CKC_BAD_INPUT, "folder is empty");
     ckc_free(s);
     same_file("q/step.ckp", "r/step.ckp");
     same_file("p/step.ckp", "q/step.ckp");
