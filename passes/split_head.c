@@ -11,6 +11,7 @@
  * Logits that something else reads, such as a requested output, stay whole. */
 #include "../ir/attrs.h"
 #include "../ir/integer.h"
+#include "../ir/kernel.h"
 #include "rewrite.h"
 
 enum { DX, DW, SUMS, ENDS }; /* results of the head that are computed from the gradient of logits */
@@ -18,7 +19,8 @@ enum {
     ROW_UNIT = 16,    /* rows of a block are a multiple */
     COLUMN_UNIT = 16, /* bytes of a row are a multiple for fast products on a GPU's tensor cores */
     FEW_ROWS = 256,   /* fewer rows do not pay for padded copies of weights and their gradient */
-    MAX_MEMBERS = 32  /* most operators between the products */
+    MAX_MEMBERS = 32, /* most operators between the products */
+    MAX_BLOCKS = LOOP_LAUNCHES / (2 * MAX_MEMBERS) /* each is a launch per member, product and sum */
 };
 
 typedef struct {
@@ -230,7 +232,7 @@ static int64_t block_rows(const Head *h)
     int64_t count = worth(h) ? h->rows / h->device->head_rows : 1;
     if (h->asked > 0)
         return h->asked;
-    return round_up(ceil_div(h->rows, count), ROW_UNIT);
+    return round_up(ceil_div(h->rows, count < MAX_BLOCKS ? count : MAX_BLOCKS), ROW_UNIT);
 }
 
 static void set_split(const Head *h, Val made, SplitBy by)

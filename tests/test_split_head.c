@@ -85,6 +85,24 @@ START_TEST(what_stands_between)
 }
 END_TEST
 
+/* As many rows as segmented images have pixels: their blocks grow, so that the loop stays within its most
+ * launches. */
+START_TEST(many_rows)
+{
+    static const char text[] =
+        "graph {\n  input %x: f32[8388608,8]\n  input %t: i64[8388608] as \"target\"\n  param %v: f32[8,8]\n"
+        "  param %w: f32[8,8]\n  %a: f32[8388608,8] = matmul %x, %v\n"
+        "  %z: f32[8388608,8] = matmul %a, %w {tb=1}\n"
+        "  %l: f32[8388608], %top: f32[8388608], %e: f32[8388608] = cross_entropy %z, %t {axis=1}\n"
+        "  %s: f32[] = reduce_sum %l {axes=[0], keepdims=0}\n  output %s\n}\n";
+    TestStep s;
+    step_init(&s);
+    ck_assert_msg(step_compile_text(&s, text, &(Init){INIT_NORMAL, 0.5}), "%s", s.diag.msg);
+    ck_assert_int_eq(count_split(&s.g), 3);
+    step_free(&s);
+}
+END_TEST
+
 START_TEST(same_bits_at_a_budget)
 {
     double want[STEPS], got[STEPS];
@@ -106,6 +124,7 @@ Suite *suite_split_head(void)
     TCase *c = tcase_create("training");
     tcase_add_loop_test(c, same_training, 0, 3);
     tcase_add_loop_test(c, what_stands_between, 0, 2);
+    tcase_add_test(c, many_rows);
     tcase_add_test(c, same_bits_at_a_budget);
     suite_add_tcase(s, c);
     return s;
