@@ -184,8 +184,8 @@ const Row option_rows[] = {
        "Go on from the newest checkpoint; with the bits of a run that was never interrupted, up to step "
        "--steps; from the start where there is none"),
     TEXT_OF(DATA | OFTEN, "data", 'd', "FILE|DIR", data,
-            "Inputs and targets, npz or text (npz, npy, TensorProto, ONNX test folder, or any text for a "
-            "model of bytes; default: random inputs in valid ranges)"),
+            "Inputs and targets, npz or text (npz, npy, safetensors, TensorProto, ONNX test folder, or any "
+            "text for a model of bytes; default: random inputs in valid ranges)"),
     CALL(DATA, "allow-path", 0, "DIR", parse_allow,
          "Files that the model or the schedule names may lie in this folder, too; repeatable"),
     CALL(RUN | OFTEN, "save", 's', "FILE", parse_save,
