@@ -105,6 +105,58 @@ START_TEST(what_a_mask_picks_is_combined_and_written_back)
 }
 END_TEST
 
+/* z[x > y] = x[x > y] of one dimension, as torch.export's exporter writes it without optimizing: the tuples
+ * are numbers in between. */
+static bool import_numbers(Arena *a, Imported *r, const char *shape)
+{
+    Builder b;
+    start(&b, 18);
+    for (int i = 0; i < 3; i++)
+        add_value(&b, a, (const char *[]){"x", "y", "z"}[i], FLOAT, "6", true);
+    add_value(&b, a, "out", FLOAT, "6", false);
+    Onnx__TensorProto *t = add_tensor(&b, "one", 1, &(int64_t){1}, NULL);
+    t->data_type = INT64;
+    t->n_int64_data = 1;
+    t->int64_data = NEW(a, int64_t, 1);
+    t->int64_data[0] = 1;
+    add_node(&b, a, "Greater", "x y", "more");
+    add_node(&b, a, "NonZero", "more", "axes");
+    add_node(&b, a, "Transpose", "axes", "at");
+    add_node(&b, a, "Squeeze", "at one", "numbers");
+    add_node(&b, a, "Max", "numbers", "most");
+    add_node(&b, a, "Shape", shape, "shape");
+    add_node(&b, a, "Expand", "numbers shape", "expanded");
+    add_node(&b, a, "Unsqueeze", "expanded one", "tuples");
+    add_int(&b, add_node(&b, a, "Concat", "tuples", "all"), "axis", -1);
+    add_node(&b, a, "GatherND", "x all", "picked");
+    add_node(&b, a, "Transpose", "picked", "transposed");
+    add_node(&b, a, "ScatterND", "z at transposed", "out");
+    *r = import_file(save(&b, a, "numbers.onnx"));
+    return build_graph(r, &(OnnxOptions){0});
+}
+
+START_TEST(tuples_of_a_mask_are_numbers_in_between)
+{
+    static const float want[] = {10, 5, 12, 4, 14, 3};
+    Arena a = {0};
+    Imported r;
+    ck_assert_msg(import_numbers(&a, &r, "most"), "%s", r.d.msg);
+    void **data = NEW(&a, void *, r.g.nvals);
+    data[graph_find(&r.g, "x").i] = (float[]){1, 5, -INFINITY, 4, 2, 3};
+    data[graph_find(&r.g, "y").i] = (float[]){2, 3, 0, 2, 2, 1};
+    data[graph_find(&r.g, "z").i] = (float[]){10, 11, 12, 13, 14, 15};
+    ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
+    const float *z = data[r.g.out[0].i];
+    for (int i = 0; i < 6; i++)
+        ck_assert_float_eq(z[i], want[i]);
+    release(&r);
+    ck_assert(!import_numbers(&a, &r, "at")); /* [count, 1]: a table of count x count */
+    ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* If the positions of a mask are an output beside y = x[mask], the NonZero that makes them is refused, and
  * listed once. */
 START_TEST(positions_of_a_mask_that_are_read_otherwise_are_refused_once)
@@ -155,6 +207,7 @@ Suite *suite_onnx_masked(void)
     TCase *c = tcase_create("onnx_masked");
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, what_a_mask_picks_is_combined_and_written_back);
+    tcase_add_test(c, tuples_of_a_mask_are_numbers_in_between);
     tcase_add_test(c, what_a_mask_finds_no_elements_for_is_nan);
     tcase_add_test(c, positions_of_a_mask_that_are_read_otherwise_are_refused_once);
     tcase_add_test(c, sizes_of_data_are_refused_with_advice);

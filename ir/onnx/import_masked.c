@@ -9,7 +9,10 @@
  *
  * x[mask] = a[mask] * b[mask], of one mask, as in the losses of boxes of torchvision, is computed everywhere
  * and chosen by the mask: sums, differences and products, of 0 where it is not set, or of numbers
- * (x[mask] *= 2).
+ * (x[mask] *= 2).  Of a mask of one dimension torch.export's exporter makes numbers of the tuples, and tuples
+ * again:
+ *
+ *     i = Squeeze(at, 1), GatherND(x, Concat(Unsqueeze(Expand(i, Shape(Max(i))), 1))), of one operand each
  *
  * What is in between exists while importing only. Where anything else reads it, the node that made it is
  * refused. */
@@ -18,14 +21,15 @@
 #include <string.h>
 
 typedef enum {
-    MASKED_AXES,   /* NonZero(v): [rank, count] */
-    MASKED_TUPLES, /* its transpose */
-    MASKED_SHAPE,  /* the shape of that */
-    MASKED_COUNT,  /* the first number of that */
-    MASKED_FIRST,  /* the first `count` elements of v */
-    MASKED_ROWS,   /* v, expanded to [count, ...] */
-    MASKED_EACH,   /* MASKED_ROWS in one dimension */
-    MASKED_PICKED, /* the elements of v where mask is set */
+    MASKED_AXES,    /* NonZero(v): [rank, count] */
+    MASKED_TUPLES,  /* its transpose */
+    MASKED_NUMBERS, /* those of one number as numbers: [count] */
+    MASKED_SHAPE,   /* the shape of the tuples */
+    MASKED_COUNT,   /* the first number of that */
+    MASKED_FIRST,   /* the first `count` elements of v */
+    MASKED_ROWS,    /* v, expanded to [count, ...] */
+    MASKED_EACH,    /* MASKED_ROWS in one dimension */
+    MASKED_PICKED,  /* the elements of v where mask is set */
 } MaskedKind;
 
 struct Masked {
@@ -108,6 +112,27 @@ static bool first_size_first(OnnxNode *n)
     return attr_int(n, "start", 0) == 0 && attr_int(n, "end", 1) != 0;
 }
 
+/* Is the second axis the node's? */
+static bool at_second(OnnxNode *n) { return known_to_be(n, 1, 1) || known_to_be(n, 1, -1); }
+
+static bool of_one_number(OnnxNode *n, const Masked *tuples)
+{
+    return val_type(n->g, tuples->v)->rank == 1 && at_second(n);
+}
+
+/* Is the node's result the same as its operand m, but for a dimension of 1 of a count? */
+static bool stays_masked(OnnxNode *n, const Masked *m)
+{
+    const Masked *shape = masked_in(n, 1);
+    if (m->kind == MASKED_COUNT)
+        return strcmp(n->op, "Unsqueeze") == 0;
+    if (m->kind == MASKED_TUPLES)
+        return strcmp(n->op, "Concat") == 0 && n->nin == 1;
+    bool expands =
+        strcmp(n->op, "Expand") == 0 && shape && shape->kind == MASKED_COUNT && shape->v.i == m->v.i;
+    return m->kind == MASKED_NUMBERS && (expands || (strcmp(n->op, "Max") == 0 && n->nin == 1));
+}
+
 /* Expand to [count], Reshape to one dimension, the first `count` elements. */
 static bool stays_picked(OnnxNode *n, Val mask)
 {
@@ -116,7 +141,8 @@ static bool stays_picked(OnnxNode *n, Val mask)
         return end && end->kind == MASKED_COUNT && end->v.i == mask.i && known_to_be(n, 1, 0) &&
                (!has_in(n, 3) || known_to_be(n, 3, 0)) && (!has_in(n, 4) || known_to_be(n, 4, 1));
     bool expands = strcmp(n->op, "Expand") == 0 && is_tensor(n, 1) && type_count(in_type(n, 1)) == 1;
-    return expands || (strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1));
+    bool same = strcmp(n->op, "Transpose") == 0; /* of one dimension */
+    return expands || same || (strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1));
 }
 
 /* Sets what the node makes of its operand m; false: something unknown. */
@@ -127,6 +153,12 @@ static bool next_masked(OnnxNode *n, const Masked *m, Masked *next)
         next->kind = MASKED_TUPLES;
     else if (m->kind == MASKED_TUPLES && strcmp(n->op, "Shape") == 0 && first_size_first(n))
         next->kind = MASKED_SHAPE;
+    else if (m->kind == MASKED_TUPLES && strcmp(n->op, "Squeeze") == 0 && of_one_number(n, m))
+        next->kind = MASKED_NUMBERS;
+    else if (m->kind == MASKED_NUMBERS && strcmp(n->op, "Shape") == 0 && first_size_first(n))
+        next->kind = MASKED_COUNT;
+    else if (m->kind == MASKED_NUMBERS && strcmp(n->op, "Unsqueeze") == 0 && at_second(n))
+        next->kind = MASKED_TUPLES;
     else if (m->kind == MASKED_SHAPE && strcmp(n->op, "Gather") == 0 && known_to_be(n, 1, 0))
         next->kind = MASKED_COUNT;
     else if (m->kind == MASKED_ROWS && strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1))
@@ -134,7 +166,7 @@ static bool next_masked(OnnxNode *n, const Masked *m, Masked *next)
     else if (m->kind == MASKED_PICKED)
         return stays_picked(n, m->mask);
     else
-        return m->kind == MASKED_COUNT && strcmp(n->op, "Unsqueeze") == 0;
+        return stays_masked(n, m);
     return true;
 }
 
