@@ -7,7 +7,8 @@
  * part.  Parameters stay f32 masters. A value has one copy in 16 bits, made in front of its first reader and
  * read by forward and backward, so that a parameter's is made once in a step.  The operand of a view or
  * transpose is narrowed, so that copies are made of parameters themselves, but its result is widened, so that
- * the cast has its readers' shape and joins their kernels.
+ * the cast has its readers' shape and joins their kernels.  Positions at which images are sampled are f32
+ * back to the products that they come from: of pixel 37 and an offset, bf16 keeps a quarter of a pixel.
  *
  * Runs before autodiff: the gradient of a cast is a cast, and parameters' gradients arrive in f32 because
  * they are sums (grad_type).  Inside a kernel a cast costs nothing and rounds nothing. */
@@ -25,6 +26,7 @@ typedef struct {
     Val *as[2];     /* per value at the start: its cast to half, to f32; {0}: none yet */
     DType *was;     /* per value at the start: its type then */
     Source *source; /* per value at the start: what it depends on */
+    bool *position; /* per value at the start: is a position computed from it without products? */
     uint32_t n;
 } Precision;
 
@@ -93,6 +95,8 @@ static DType computes_in(const Precision *x, const Node *n)
         else if (t->dt == DT_F32 && (in != IN_WIDEST || !follows(x, n->in[i])))
             found = DT_F32;
     }
+    if (found != DT_NONE && in == IN_WIDEST && x->position[n->out[0].i])
+        return DT_F32;
     if (found == DT_NONE || in == IN_WIDEST)
         return found;
     return in == IN_HALF ? x->half : DT_F32;
@@ -106,6 +110,20 @@ static Source source_of(const Precision *x, const Node *n)
         s = in == ON_CONSTANTS ? s : in;
     }
     return s;
+}
+
+static void mark_positions(Precision *x, const NodeId *order, uint32_t n)
+{
+    for (uint32_t k = n; k-- > 0;) {
+        const Node *node = &x->g->nodes[order[k].i];
+        bool position = false;
+        for (int i = 0; i < node->nout; i++)
+            position |= x->position[node->out[i].i];
+        if (node->op == OP_grid_sample)
+            x->position[node->in[1].i] = true;
+        for (int i = 0; i < node->nin && position && node_def(node)->in == IN_WIDEST; i++)
+            x->position[node->in[i].i] |= node->in[i].i != 0;
+    }
 }
 
 static bool convert(Precision *x, NodeId id)
@@ -161,6 +179,7 @@ static void open(Precision *x, Arena *tmp)
     x->n = g->nvals;
     x->was = NEW(tmp, DType, x->n);
     x->source = NEW(tmp, Source, x->n);
+    x->position = NEW(tmp, bool, x->n);
     for (int i = 0; i < 2; i++)
         x->as[i] = NEW(tmp, Val, x->n);
     x->source[0] = ON_CONSTANTS; /* for absent operands */
@@ -196,6 +215,7 @@ bool pass_precision(Graph *g, PassCtx *cx)
         return cx->opt->precision != PRECISION_TF32 || mark_tf32(g, cx);
     open(&x, cx->tmp);
     const NodeId *order = graph_take_order(g, cx->tmp);
+    mark_positions(&x, order, n);
     for (uint32_t k = 0; k < n; k++)
         TRY(convert(&x, order[k]));
     restore_ends(&x, cx->info);

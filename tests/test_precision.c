@@ -226,6 +226,42 @@ START_TEST(f64_between_f32)
 }
 END_TEST
 
+/* Positions at which an image is sampled are in f32, though the product in front of them is in 16 bits: of
+ * pixel 2 and an offset these would leave the pixel. */
+START_TEST(positions_in_single)
+{
+    TestStep s;
+    Diag *d = &s.diag;
+    step_init(&s);
+    s.opt.precision = PRECISION_BF16;
+    ck_assert_msg(step_compile_text(&s,
+                                    "graph {\n"
+                                    "  input %x: f32[1,1]\n"
+                                    "  param %q: f32[1,1]\n"
+                                    "  const %second: f32[1,1,1] = {1}\n"
+                                    "  const %third: f32[1,1,1] = {2}\n"
+                                    "  const %ramp: f32[1,4,1] = {0, 1, 2, 3}\n"
+                                    "  %p: f32[1,1] = matmul %x, %q\n"
+                                    "  %o: f32[1,1,1] = reshape %p {shape=[1,1,1]}\n"
+                                    "  %b: f32[1,1,1] = add %second, %o\n"
+                                    "  %c: f32[1,1,1] = add %third, %o\n"
+                                    "  %at: f32[1,2,1] = concat %b, %c {axis=1}\n"
+                                    "  %y: f32[1,2,1] = grid_sample %ramp, %at {pixels=1}\n"
+                                    "  %l: f32[] = reduce_sum %y {axes=[0,1,2], keepdims=0}\n"
+                                    "  output %l\n"
+                                    "}\n",
+                                    &(Init){INIT_NORMAL, 1}), "%s", d->msg);
+    fill(&s, "x", 1);
+    fill(&s, "q", 0x1p-12);
+    fill(&s, "lr", 0);
+    fill(&s, "step", 1);
+    ck_assert_msg(exec_step(s.exec, NULL, d), "%s", d->msg);
+    Tensor loss = exec_tensor(s.exec, s.g.out[0]);
+    ck_assert_double_eq(tensor_f(&loss, 0), 3 + 0x1p-11);
+    step_free(&s);
+}
+END_TEST
+
 /* ---- the loss scale ----------------------------------------------------------------------------- */
 
 static const OnnxBind batch[] = {{"batch", 16}};
@@ -345,6 +381,7 @@ Suite *suite_precision(void)
     c = tcase_create("registers");
     tcase_add_loop_test(c, extrema_of_what_memory_holds, 0, 3);
     tcase_add_test(c, f64_between_f32);
+    tcase_add_test(c, positions_in_single);
     suite_add_tcase(s, c);
     c = tcase_create("scale");
     tcase_add_loop_test(c, overflow_recovers, 0, 12);
