@@ -107,6 +107,56 @@ START_TEST(an_index_of_a_batch_stays_one)
 }
 END_TEST
 
+/* Sparse tensors are read as dense ones, in initializers and constants, whether they are indexed by element
+ * or by coordinates; they do not train.  Indices lie inside. */
+START_TEST(sparse_tensors)
+{
+    static int64_t element[] = {1, 5}, coordinates[] = {0, 1, 1, 2}, outside[] = {0, 1, 2, 0};
+    static float v[2] = {7, -8};
+    const int64_t dims[] = {2, 3}, shape[] = {2, 2}, want[] = {0, 7, 0, 0, 0, -8};
+    Arena a = {0};
+    Builder b;
+    Onnx__TensorProto values = ONNX__TENSOR_PROTO__INIT, index = ONNX__TENSOR_PROTO__INIT;
+    Onnx__SparseTensorProto sparse = ONNX__SPARSE_TENSOR_PROTO__INIT, *all[] = {&sparse};
+    values.name = (char *)"w";
+    values.has_data_type = index.has_data_type = true;
+    values.data_type = FLOAT;
+    values.float_data = v;
+    index.data_type = INT64;
+    index.int64_data = _i == 0 ? element : _i == 3 ? outside : coordinates;
+    values.n_float_data = sparse.n_dims = 2;
+    values.n_dims = 1;
+    index.n_dims = _i ? 2 : 1;
+    index.n_int64_data = _i ? 4 : 2;
+    values.dims = index.dims = (int64_t *)(uintptr_t)shape;
+    sparse.dims = (int64_t *)(uintptr_t)dims;
+    sparse.values = &values;
+    sparse.indices = &index;
+    start(&b, 18);
+    add_value(&b, &a, "y", FLOAT, "23", false);
+    if (_i == 2) {
+        Onnx__AttributeProto *value = add_attr(&b, add_node(&b, &a, "Constant", "", "w"), "sparse_value");
+        value->has_type = true;
+        value->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__SPARSE_TENSOR;
+        value->sparse_tensor = &sparse;
+    } else {
+        b.graph.n_sparse_initializer = 1;
+        b.graph.sparse_initializer = all;
+    }
+    add_node(&b, &a, "Identity", "w", "y");
+    Imported r = import_file(save(&b, &a, "sparse.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}) == (_i < 3), "%s", r.d.msg);
+    if (_i == 3)
+        ck_assert_ptr_nonnull(strstr(r.d.msg, "sparse tensor 'w': index 1 is outside of it"));
+    Tensor y = _i < 3 ? graph_tensor(&r.g, r.g.out[0]) : (Tensor){0};
+    ck_assert_int_eq(_i < 3 ? params_of(&r.g) : 0, 0);
+    for (int i = 0; i < 6 && _i < 3; i++)
+        ck_assert_int_eq(tensor_i(&y, i), want[i]);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_onnx_index(void)
 {
     Suite *s = suite_create("onnx_index");
@@ -114,6 +164,7 @@ Suite *suite_onnx_index(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_loop_test(c, an_index_of_rows_stays_one, 0, 3);
     tcase_add_loop_test(c, an_index_of_a_batch_stays_one, 0, 2);
+    tcase_add_loop_test(c, sparse_tensors, 0, 4);
     suite_add_tcase(s, c);
     return s;
 }

@@ -27,6 +27,8 @@ static bool import_constant_node(OnnxNode *n)
             v->kind = role_of(n->x, name, &t);
             name_value(n->x, n->out[0], name);
         }
+    } else if ((a = attr_find(n, "sparse_value")) && a->sparse_tensor) {
+        n->out[0] = import_sparse(n->x, name, a->sparse_tensor);
     } else if ((a = attr_find(n, "value_float"))) {
         n->out[0] = numbers(n, DT_F32, &a->f, 1, false);
     } else if ((a = attr_find(n, "value_int"))) {
@@ -36,7 +38,7 @@ static bool import_constant_node(OnnxNode *n)
     } else if ((a = attr_find(n, "value_ints"))) {
         n->out[0] = numbers(n, DT_I64, a->ints, a->n_ints, true);
     } else {
-        return refuse(n, "sparse and string constants");
+        return refuse(n, "string constants");
     }
     return n->out[0].i;
 }

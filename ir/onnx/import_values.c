@@ -101,8 +101,6 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
 
 bool import_initializers(Import *x, const Onnx__GraphProto *gp)
 {
-    if (gp->n_sparse_initializer)
-        return fail_status(x->d, EXIT_UNSUPPORTED, "sparse initializers are not supported");
     for (size_t i = 0; i < gp->n_initializer; i++) {
         const Onnx__TensorProto *p = gp->initializer[i];
         const Tensor *feed = x->depth == 0 ? find_feed(x, pb(p->name)) : NULL;
@@ -116,6 +114,16 @@ bool import_initializers(Import *x, const Onnx__GraphProto *gp)
         if (!scope_add(x, pb(p->name), v))
             return fail(x->d, "two initializers are named '%s'", pb(p->name));
     }
+    for (size_t i = 0; i < gp->n_sparse_initializer; i++) {
+        const Onnx__SparseTensorProto *p = gp->sparse_initializer[i];
+        const char *name = p->values ? pb(p->values->name) : "";
+        Val v = import_sparse(x, name, p);
+        TRY(v.i);
+        if (dtype_is_float(val_type(x->g, v)->dt))
+            note(x, ONNX_FROZEN, name, "a sparse tensor, whose zeros stay");
+        if (!scope_add(x, name, v))
+            return fail(x->d, "two initializers are named '%s'", name);
+    }
     return true;
 }
 
@@ -126,6 +134,16 @@ Val import_constant(Import *x, const char *name, const Onnx__TensorProto *p)
         return (Val){0};
     Val v = graph_const(x->g, *name ? name : "c", t.t.type, t.t.data);
     set_data_type(x, v, p->data_type);
+    return v;
+}
+
+Val import_sparse(Import *x, const char *name, const Onnx__SparseTensorProto *p)
+{
+    Tensor t;
+    if (!tensor_load_sparse(x->m, p, &t, x->d))
+        return (Val){0};
+    Val v = graph_const(x->g, *name ? name : "c", t.type, t.data);
+    set_data_type(x, v, p->values->data_type);
     return v;
 }
 

@@ -121,6 +121,8 @@ bool tensor_is_uniform(const Tensor *t); /* all elements the same */
 bool tensor_load(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
 /* Elements of less than 8 bits as they lie in bytes: u8[bytes]. */
 bool tensor_load_packed(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *out, Diag *d);
+/* As a dense one. */
+bool tensor_load_sparse(OnnxModel *m, const Onnx__SparseTensorProto *p, Tensor *out, Diag *d);
 bool tensor_type_of(const Onnx__TensorProto *p, Type *t, Diag *d);
 /* The external file of its data if that does not exist; NULL: its data is there. */
 const char *tensor_lacks(OnnxModel *m, const Onnx__TensorProto *p);
@@ -229,6 +231,7 @@ bool import_initializers(Import *x, const Onnx__GraphProto *gp);
 bool import_inputs(Import *x, const Onnx__GraphProto *gp);
 bool type_is_integer(const Type *t); /* one integer, which --bind may know */
 Val import_constant(Import *x, const char *name, const Onnx__TensorProto *t);
+Val import_sparse(Import *x, const char *name, const Onnx__SparseTensorProto *p);
 void set_data_type(Import *x, Val v, int32_t data_type);
 /* The type that a value is declared to have; false: none, or one that depends on symbols. */
 bool declared_type(const Onnx__ValueInfoProto *v, Type *t);

@@ -170,6 +170,52 @@ bool tensor_load_packed(OnnxModel *m, const Onnx__TensorProto *p, OnnxTensor *ou
     return true;
 }
 
+/* Where element i of a sparse tensor lies in the dense one: its index, or its coordinates. */
+static int64_t dense_index(const Tensor *index, const Type *t, int64_t i)
+{
+    if (index->type.rank == 1)
+        return tensor_i(index, i);
+    int64_t at = 0;
+    for (int k = 0; k < t->rank; k++) {
+        int64_t x = tensor_i(index, i * t->rank + k);
+        if (x < 0 || x >= t->dim[k])
+            return -1;
+        at = at * t->dim[k] + x;
+    }
+    return at;
+}
+
+bool tensor_load_sparse(OnnxModel *m, const Onnx__SparseTensorProto *p, Tensor *out, Diag *d)
+{
+    OnnxTensor values, index;
+    if (!p->values || !p->indices)
+        return fail(d, "a sparse tensor without values or indices");
+    const char *name = pb(p->values->name);
+    Onnx__TensorProto shape = {.n_dims = p->n_dims, .dims = p->dims, .name = p->values->name};
+    TRY(tensor_load(m, p->values, &values, d) && tensor_load(m, p->indices, &index, d));
+    TRY(shape_of(&shape, values.t.type.dt, &out->type, d));
+    const Type *v = &values.t.type, *i = &index.t.type;
+    bool linear = i->rank == 1, each = i->rank == 2 && i->dim[1] == out->type.rank;
+    if (data_type_bits(p->values->data_type) < 8)
+        return fail_status(d, EXIT_UNSUPPORTED, "sparse tensor '%s': elements of type %s", name,
+                           onnx_dtype_name(p->values->data_type));
+    if (v->rank != 1 || i->dt != DT_I64 || !(linear || each) || i->dim[0] != v->dim[0])
+        return fail(d, "sparse tensor '%s': values and indices do not fit each other", name);
+    if (type_bytes(&out->type) > MAX_FOLDED)
+        return fail_status(d, EXIT_UNSUPPORTED, "sparse tensor '%s': a constant of more than %d MiB", name,
+                           MAX_FOLDED >> 20);
+    size_t size = (size_t)dtype_size[v->dt];
+    int64_t count = type_count(&out->type);
+    out->data = arena_alloc(&m->arena, (size_t)count + 1, size);
+    for (int64_t k = 0; k < v->dim[0]; k++) {
+        int64_t at = dense_index(&index.t, &out->type, k);
+        if (at < 0 || at >= count)
+            return fail(d, "sparse tensor '%s': index %lld is outside of it", name, (long long)k);
+        memcpy((char *)out->data + (size_t)at * size, (const char *)values.t.data + (size_t)k * size, size);
+    }
+    return true;
+}
+
 bool tensor_is_uniform(const Tensor *t)
 {
     size_t bytes = (size_t)type_bytes(&t->type), size = (size_t)dtype_size[t->type.dt];
