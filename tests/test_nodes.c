@@ -604,6 +604,26 @@ START_TEST(attention_with_rotary_embedding)
 }
 END_TEST
 
+/* Statistics of SkipLayerNormalization, which nothing computes, may be named, but are no outputs. */
+START_TEST(statistics_of_a_skip_norm)
+{
+    static float one[2] = {1, 1}, x[2] = {1, 3};
+    Arena a = {0};
+    Builder b;
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "112", true);
+    add_tensor(&b, "scale", 1, (int64_t[]){2}, one)->n_float_data = 2;
+    Onnx__NodeProto *n = add_node(&b, &a, "SkipLayerNormalization", "x x scale", "h mean scales sum");
+    n->domain = (char *)"com.microsoft";
+    add_value(&b, &a, _i ? "scales" : "sum", FLOAT, "", false);
+    if (_i)
+        refused(&b, &a, "(SkipLayerNormalization) that its importer does not compute");
+    else
+        computed_of(&b, &a, type_make(DT_F32, 3, (int64_t[]){1, 1, 2}), x, 0, 2, (double[]){2, 6});
+    arena_free(&a);
+}
+END_TEST
+
 /* Resize with sizes and a kept aspect ratio refuses an image with an empty dimension, which has no scale. */
 START_TEST(extents_of_an_empty_image)
 {
@@ -663,6 +683,7 @@ Suite *suite_nodes(void)
     tcase_add_test(t, scales_of_an_image);
     tcase_add_test(t, symmetric_half_pixels);
     tcase_add_test(t, attention_with_rotary_embedding);
+    tcase_add_loop_test(t, statistics_of_a_skip_norm, 0, 2);
     tcase_add_test(t, extents_of_an_empty_image);
     tcase_add_test(t, parts_of_a_sequence);
     suite_add_tcase(s, t);

@@ -397,6 +397,11 @@ static bool import_outputs(Import *x, const Onnx__GraphProto *gp)
         }
         if (val_is_sequence(v))
             return fail_status(x->d, EXIT_UNSUPPORTED, "output '%s' is a sequence", name);
+        const Onnx__NodeProto *p = val_is_poison(v) && !x->nrefused ? model_producer(x->m, name) : NULL;
+        if (p)
+            return fail_status(x->d, EXIT_UNSUPPORTED,
+                               "output '%s' is a result of node '%s' (%s) that its importer does not compute",
+                               name, node_name(p), pb(p->op_type));
         if (val_is_poison(v))
             continue;
         bool named = strcmp(g->vals[v.i].name, name) == 0, out = graph_is_out(g, v);

@@ -95,15 +95,14 @@ static bool import_simplified_layer_norm(OnnxNode *n)
     return normalize(n, n->in[0], n->in[1], (Val){0}, true, &n->out[0]);
 }
 
-/* input + skip (+ bias), normalised; the sum is the last result. */
+/* input + skip (+ bias), normalised; the sum is the last result.  Mean and deviation, which onnxscript's
+ * fusions name without a reader, are not computed; onnxruntime's kernel does not, either. */
 static bool skip_norm(OnnxNode *n, Val scale, Val beta, int bias, bool rms)
 {
     Val sum = plus(n->g, build2(n->g, OP_add, n->in[0], n->in[1]), has_in(n, bias) ? n->in[bias] : (Val){0});
     TRY(sum.i);
     if (n->nout > 3)
         n->out[3] = sum;
-    if (has_out(n, 1) || has_out(n, 2))
-        return refuse(n, "mean and deviation as results");
     return normalize(n, sum, scale, beta, rms, &n->out[0]);
 }
 
