@@ -473,6 +473,65 @@ START_TEST(quantized_values_pass_gradients)
 }
 END_TEST
 
+/* So it has where quantized values are moved in between, and where a product reads them as they are, whose
+ * scale follows from the data and has no gradient. */
+START_TEST(quantized_values_pass_gradients_on)
+{
+    static float x[] = {1, 2, 3, 4}, w[] = {1.1f, 2.3f, -9, 40}, half[] = {0.5f};
+    static const float want[2][4] = {{0, 2, 0, 0}, {1, 4, 9, 16}};
+    static int32_t ten[] = {10}, b4[] = {1, 2, 3, 4};
+    static int64_t shape[] = {1, 1, 4}, two = 2;
+    Arena a = {0};
+    Diag d = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "y", FLOAT, "", false);
+    add_tensor(&b, "x", 1, (int64_t[]){4}, x);
+    add_tensor(&b, "w", 1, (int64_t[]){4}, w);
+    add_tensor(&b, "s", 0, NULL, half);
+    Onnx__TensorProto *zero = add_tensor(&b, "ten", 0, NULL, NULL);
+    zero->int32_data = ten;
+    zero->n_int32_data = 1;
+    Onnx__TensorProto *k = add_tensor(&b, "b", 2, (int64_t[]){4, 1}, NULL);
+    k->int32_data = b4;
+    k->n_int32_data = 4;
+    zero->data_type = k->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__UINT8;
+    Onnx__TensorProto *t = add_tensor(&b, "shape", 1, (int64_t[]){3}, NULL);
+    t->data_type = INT64;
+    t->int64_data = shape;
+    t->n_int64_data = 3;
+    add_node(&b, &a, "Mul", "x w", "z");
+    if (_i == 0) {
+        add_node(&b, &a, "QuantizeLinear", "z s ten", "q");
+        add_node(&b, &a, "Reshape", "q shape", "line");
+        Onnx__NodeProto *pool = add_node(&b, &a, "MaxPool", "line", "most");
+        for (int i = 0; i < 2; i++) {
+            Onnx__AttributeProto *size = add_attr(&b, pool, i ? "strides" : "kernel_shape");
+            size->n_ints = 1;
+            size->ints = &two;
+        }
+        add_node(&b, &a, "Transpose", "most", "turned");
+        add_node(&b, &a, "DequantizeLinear", "turned s ten", "r");
+        add_int(&b, add_node(&b, &a, "ReduceSum", "r", "y"), "keepdims", 0);
+    } else {
+        add_node(&b, &a, "Reshape", "z shape", "line");
+        add_node(&b, &a, "DynamicQuantizeLinear", "line", "q scale zero");
+        add_node(&b, &a, "MatMulInteger", "q b zero", "i");
+        add_int(&b, add_node(&b, &a, "Cast", "i", "f"), "to", FLOAT);
+        add_node(&b, &a, "Mul", "f scale", "r");
+        add_int(&b, add_node(&b, &a, "ReduceSum", "r", "y"), "keepdims", 0);
+    }
+    save(&b, &a, "quantized.onnx");
+    ckc_accepts("quantized.onnx -o p --train w --optimizer none --grads g.npz -q");
+    DataFile *f = data_open("g.npz", &d);
+    ck_assert_msg(f, "%s", d.msg);
+    for (int i = 0; i < 4; i++)
+        ck_assert_double_eq_tol(tensor_f((Tensor[]){array_of(f, "w")}, i), want[_i][i], 1e-5);
+    data_close(f);
+    arena_free(&a);
+}
+END_TEST
+
 /* Weights of classes train if that is asked for: the gradient of one is how much the losses of its class
  * exceed the weighted mean, over the sum of weights. */
 START_TEST(weights_of_classes_train_if_asked)
@@ -592,6 +651,7 @@ Suite *suite_trains(void)
     tcase_add_test(t, ties_are_reported_restored_and_cut);
     tcase_add_loop_test(t, ties_of_three, 0, 6);
     tcase_add_loop_test(t, quantized_values_pass_gradients, 0, 2);
+    tcase_add_loop_test(t, quantized_values_pass_gradients_on, 0, 2);
     tcase_add_test(t, weights_of_classes_train_if_asked);
     tcase_add_loop_test(t, labels_are_left_out, 0, 4);
     tcase_add_loop_test(t, what_is_needed_is_refused, 0, 2);

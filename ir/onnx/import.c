@@ -207,6 +207,7 @@ static bool import_node(Import *x, const Onnx__NodeProto *p, const Record *recor
     }
     if (ok) {
         pass_on_data_type(&n);
+        move_reals(x, nodes);
         name_results(&n, record ? record->scope : NULL, nodes, values);
     }
     for (int i = 0; i < n.nout; i++)

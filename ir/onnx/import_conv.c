@@ -185,8 +185,11 @@ static bool read_pool(OnnxNode *n, PoolAttrs *at)
 static Val pool(OnnxNode *n, Op op, Val x, const PoolAttrs *at)
 {
     DType dt = val_type(n->g, x)->dt;
-    Val f = dtype_is_float(dt) ? x : build_cast(n->g, x, DT_F32);
-    return build_cast(n->g, build(n->g, op, NULL, 1, &f, at), dt);
+    Val f = dtype_is_float(dt) ? x : real_cast(n, x, DT_F32), y = build(n->g, op, NULL, 1, &f, at);
+    Val held = build_cast(n->g, y, dt);
+    if (held.i && !dtype_is_float(dt) && op == OP_max_pool)
+        set_real(n->x, held, y);
+    return held;
 }
 
 /* Flat index (as ONNX counts it) of each maximum: the maximum over the window of the index

@@ -1,6 +1,67 @@
 /* import_quant.c -- quantization as arithmetic: integers narrower than the native types
  * live in wider ones, with the saturation that their type would have. */
 #include "onnx_int.h"
+#include <string.h>
+
+/* ---- gradients ----------------------------------------------------------- */
+
+/* The value with a gradient that an integer value stands for, as large as it; {0}: it has none. */
+static Val real_of(const Import *x, Val q) { return q.i < x->nreals ? x->real[q.i] : (Val){0}; }
+
+void set_real(Import *x, Val q, Val real)
+{
+    if (x->opt->forward_only)
+        return;
+    while (x->nreals <= q.i) {
+        x->real = arena_grow(x->a, x->real, x->nreals, &x->creals, sizeof *x->real);
+        x->real[x->nreals++] = (Val){0};
+    }
+    x->real[q.i] = real;
+}
+
+Val real_cast(const OnnxNode *n, Val v, DType dt)
+{
+    Val real = dtype_is_float(dt) ? real_of(n->x, v) : (Val){0};
+    return build_cast(n->g, real.i ? real : v, dt);
+}
+
+static bool only_moves(Op op)
+{
+    return op == OP_reshape || op == OP_transpose || op == OP_slice || op == OP_gather;
+}
+
+void move_reals(Import *x, uint32_t first_node)
+{
+    Graph *g = x->g;
+    for (uint32_t i = first_node, end = x->nreals ? g->nnodes : 0; i < end; i++) {
+        const Node n = g->nodes[i];
+        Val real = n.nin && only_moves(n.op) ? real_of(x, n.in[0]) : (Val){0};
+        if (!real.i || real_of(x, n.out[0]).i)
+            continue;
+        Val *in = NEW(x->a, Val, n.nin);
+        memcpy(in, n.in, (size_t)n.nin * sizeof *in);
+        in[0] = real;
+        set_real(x, n.out[0], build(g, n.op, NULL, n.nin, in, n.attr));
+    }
+}
+
+/* The straight-through estimator: q, which x was rounded to, with the gradient of x where that is in the
+ * range from lo to hi, else zero.  Adding the difference back, at most a half, is exact, but not in 16 bits
+ * for types of more than 8. */
+static Val straight_through(OnnxNode *n, Val q, Val x, Val zero_point, double lo, double hi)
+{
+    Graph *g = n->g;
+    DType dt = val_type(g, x)->dt;
+    Val low = build_scalar(g, dt, lo - 0.5), high = build_scalar(g, dt, hi + 0.5);
+    if (!dtype_is_float(dt) || (dtype_is_half(dt) && hi - lo > 255))
+        return (Val){0};
+    if (zero_point.i)
+        x = build2(g, OP_add, x, build_cast(g, zero_point, dt));
+    x = build2(g, OP_min, build2(g, OP_max, x, low), high);
+    return build2(g, OP_add, x, one(g, OP_detach, build2(g, OP_sub, q, x)));
+}
+
+/* ---- quantization -------------------------------------------------------- */
 
 /* The result is round(x) + zero point, clipped to the range of the type. */
 static bool saturate(OnnxNode *n, Val x, Val zero_point, int32_t type)
@@ -8,13 +69,16 @@ static bool saturate(OnnxNode *n, Val x, Val zero_point, int32_t type)
     int bits = data_type_bits(type);
     if (bits == 0 || bits > 16 || dtype_is_float(onnx_dtype(type)))
         return refuse(n, "quantization to %s", onnx_dtype_name(type));
-    double span = (double)(1 << bits), lo = data_type_is_signed(type) ? -span / 2 : 0;
+    double span = (double)(1 << bits), lo = data_type_is_signed(type) ? -span / 2 : 0, hi = lo + span - 1;
     Val q = one(n->g, OP_round, x);
     TRY(q.i);
     if (zero_point.i)
         q = build2(n->g, OP_add, q, build_cast(n->g, zero_point, val_type(n->g, q)->dt));
-    n->out[0] = narrow(n, with_consts(n->g, OP_clip, q, lo, lo + span - 1), type);
-    return n->out[0].i;
+    q = with_consts(n->g, OP_clip, q, lo, hi);
+    n->out[0] = narrow(n, q, type);
+    TRY(n->out[0].i);
+    set_real(n->x, n->out[0], straight_through(n, q, x, zero_point, lo, hi));
+    return true;
 }
 
 /* A scale or zero point for every element of x: one number, one per index of the axis, or
@@ -60,41 +124,6 @@ static bool import_quantize(OnnxNode *n)
     return saturate(n, build2(g, OP_div, x, scale), zero, type ? type : ONNX__TENSOR_PROTO__DATA_TYPE__UINT8);
 }
 
-/* The clip by which saturate() has made q, whose operand, not rounded, is *from; NULL: it has not. */
-static const Node *quantized_from(const Graph *g, Val q, Val *from)
-{
-    const Node *n = graph_def(g, q);
-    while (n && (n->op == OP_cast || n->op == OP_add || n->op == OP_sub || n->op == OP_bitand))
-        n = graph_def(g, n->in[0]);
-    const Node *clip = n && n->op == OP_clip ? n : NULL;
-    n = clip ? graph_def(g, clip->in[0]) : NULL;
-    n = n && n->op == OP_add ? graph_def(g, n->in[0]) : n;
-    if (!n || n->op != OP_round)
-        return NULL;
-    *from = n->in[0];
-    return clip;
-}
-
-/* The straight-through estimator of a quantized value's rounding: y, whose gradient is that of what was
- * rounded where that was in range, else zero.  Adding the difference back, at most a half, is
- * exact, but not in 16 bits for types of more than 8. */
-static Val straight_through(Graph *g, Val q, Val zero, Val y)
-{
-    Val x = {0};
-    const Node *clip = quantized_from(g, q, &x);
-    DType dt = val_type(g, y)->dt;
-    const PointwiseAttrs *range = clip ? clip->attr : NULL;
-    if (!range || val_type(g, x)->dt != dt || (dtype_is_half(dt) && range->be - range->al > 255))
-        return y;
-    Val low = build_scalar(g, dt, range->al - 0.5), high = build_scalar(g, dt, range->be + 0.5);
-    if (zero.i) {
-        low = build2(g, OP_sub, low, build_cast(g, zero, dt));
-        high = build2(g, OP_sub, high, build_cast(g, zero, dt));
-    }
-    x = build2(g, OP_min, build2(g, OP_max, x, low), high);
-    return build2(g, OP_add, x, one(g, OP_detach, build2(g, OP_sub, y, x)));
-}
-
 static bool import_dequantize(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -104,11 +133,13 @@ static bool import_dequantize(OnnxNode *n)
     TRY(read_axis(n, &axis));
     Val scale = spread(n, 1, axis), x = n->in[0], zero = has_in(n, 2) ? spread(n, 2, axis) : (Val){0};
     TRY(scale.i);
-    if (zero.i) {
-        DType wide = dtype_size[in_type(n, 0)->dt] < 4 ? DT_I32 : in_type(n, 0)->dt;
+    DType dt = val_type(g, scale)->dt, wide = dtype_size[in_type(n, 0)->dt] < 4 ? DT_I32 : in_type(n, 0)->dt;
+    Val real = real_of(n->x, x);
+    if (real.i && val_type(g, real)->dt == dt)
+        x = real, wide = dt;
+    if (zero.i)
         x = build2(g, OP_sub, build_cast(g, x, wide), build_cast(g, zero, wide));
-    }
-    x = straight_through(g, n->in[0], zero, build_cast(g, x, val_type(g, scale)->dt));
+    x = build_cast(g, x, dt);
     n->out[0] = build2(g, OP_mul, x, scale);
     if (type)
         n->out[0] = build_cast(g, n->out[0], onnx_dtype(type));
@@ -130,9 +161,18 @@ static Val real_along(OnnxNode *n, int k, int axis, int rank)
 /* Operand k less its zero point, operand z, if it has one. */
 static Val centred(OnnxNode *n, int k, int z, int axis)
 {
-    Val v = build_cast(n->g, n->in[k], DT_F64);
+    Val v = real_cast(n, n->in[k], DT_F64);
     int rank = in_type(n, k)->rank;
     return has_in(n, z) ? build2(n->g, OP_sub, v, real_along(n, z, axis, rank)) : v;
+}
+
+/* The result is y, whose elements are whole numbers. */
+static bool whole(OnnxNode *n, Val y)
+{
+    n->out[0] = build_cast(n->g, y, DT_I32);
+    TRY(n->out[0].i);
+    set_real(n->x, n->out[0], y);
+    return true;
 }
 
 static bool import_matmul_integer(OnnxNode *n)
@@ -141,8 +181,7 @@ static bool import_matmul_integer(OnnxNode *n)
     if (ra < 2 || rb < 2)
         return refuse(n, "operands of rank %d and %d", ra, rb);
     Val a = centred(n, 0, 2, ra - 2), b = centred(n, 1, 3, rb - 1);
-    n->out[0] = build_cast(n->g, build_matmul(n->g, a, b, false, false), DT_I32);
-    return n->out[0].i;
+    return whole(n, build_matmul(n->g, a, b, false, false));
 }
 
 static bool import_conv_integer(OnnxNode *n)
@@ -150,8 +189,7 @@ static bool import_conv_integer(OnnxNode *n)
     ConvAttrs at;
     TRY(read_conv(n, 1, &at));
     Val in[] = {centred(n, 0, 2, 1), centred(n, 1, 3, 0)};
-    n->out[0] = build_cast(n->g, build(n->g, OP_conv, NULL, 2, in, &at), DT_I32);
-    return n->out[0].i;
+    return whole(n, build(n->g, OP_conv, NULL, 2, in, &at));
 }
 
 /* Scales y, the product, to the result's type.  Operands of the node: x, scale and zero point of both
@@ -184,7 +222,7 @@ static bool import_qlinear_conv(OnnxNode *n)
     return requantize(n, y, real_along(n, 4, 1, in_type(n, 0)->rank));
 }
 
-/* Scale and zero point from the range of the data, which is made to hold 0. */
+/* Scale and zero point from the range of the data, which is made to hold 0; they have no gradient. */
 static bool import_dynamic_quantize(OnnxNode *n)
 {
     Graph *g = n->g;
@@ -195,8 +233,8 @@ static bool import_dynamic_quantize(OnnxNode *n)
     Val low = build2(g, OP_min, build_reduce(g, OP_reduce_min, x, all, false), zero);
     Val range = build2(g, OP_sub, high, low);
     range = build3(g, OP_where, build2(g, OP_equal, range, zero), scalar_like(g, x, 1), range);
-    Val scale = build2(g, OP_div, range, most);
-    Val start = one(g, OP_neg, build2(g, OP_div, low, scale));
+    Val scale = one(g, OP_detach, build2(g, OP_div, range, most));
+    Val start = one(g, OP_neg, build2(g, OP_div, one(g, OP_detach, low), scale));
     start = one(g, OP_round, with_consts(g, OP_clip, start, 0, 255));
     n->out[1] = scale;
     n->out[2] = build_cast(g, start, DT_U8);

@@ -463,7 +463,7 @@ Val narrow(OnnxNode *n, Val v, int32_t data_type)
     if (!span && widened_type(n->x, v) && val_type(g, v)->dt == dt)
         return one(g, OP_copy, v);
     if (!span || !v.i)
-        return build_cast(g, v, dt);
+        return real_cast(n, v, dt);
     Val wide = build_cast(g, build_cast(g, v, DT_I64), dt);
     if (low)
         wide = build2(g, OP_sub, wide, scalar_like(g, wide, (double)low));

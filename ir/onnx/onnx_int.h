@@ -167,6 +167,8 @@ typedef struct {
     Roles *roles;
     int32_t *data_type; /* per value: element type in the file if widened, else 0 */
     uint32_t ntypes, ctypes;
+    Val *real; /* per value: what an integer of quantization stands for, with a gradient, else {0} */
+    uint32_t nreals, creals;
     int depth; /* nesting of graphs and functions */
     Sequence *sequence;
     uint32_t nsequence, csequence;
@@ -487,6 +489,13 @@ Val negative_wraps(Graph *g, Val index, int64_t n); /* python's negative indices
 Val narrow(OnnxNode *n, Val v, int32_t data_type);  /* convert to an ONNX element type */
 /* Makes a result of arithmetic on integers that live in a wider type wrap around; false: there is none. */
 bool wrapped(OnnxNode *n);
+
+/* ---- import_quant.c ------------------------------------------------------ */
+
+void set_real(Import *x, Val q, Val real);         /* q, an integer, stands for real */
+Val real_cast(const OnnxNode *n, Val v, DType dt); /* with the gradient that v has if it was quantized */
+/* Nodes from first_node on that move elements of quantized values do so with what these stand for, too. */
+void move_reals(Import *x, uint32_t first_node);
 
 /* ---- import_sequence.c, import_masked.c, import_index.c ------------------ */
 
