@@ -174,8 +174,25 @@ START_TEST(polishing_ends_at_the_deadline)
 }
 END_TEST
 
-/* Operators that run forward and as many that read their results backward: values that span many blocks have
- * the levels of an evaluation from scratch. */
+/* `length` operators that run forward and as many that read their results backward, and their order. */
+static void make_chain(int32_t length, RematInstance *inst, Problem *p, Seq *order)
+{
+    char *text, err[REMAT_ERR];
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    for (int32_t i = 0; i < length; i++)
+        fprintf(f, i ? "%d 1 1 %d\n" : "%d 1 1\n", i, i - 1);
+    for (int32_t i = length; i < 2 * length; i++)
+        fprintf(f, i > length ? "%d 1 1 %d %d\n" : "%d 1 1 %d\n", i, i - 1, 2 * length - 1 - i);
+    fclose(f);
+    ck_assert_msg(remat_parse(text, inst, NULL, err), "%s", err);
+    ck_assert(problem_init(p, inst, err));
+    for (int32_t i = 0; i < 2 * length; i++)
+        seq_push(order, i);
+    free(text);
+}
+
+/* Values that span many blocks have the levels of an evaluation from scratch. */
 START_TEST(long_lives_are_loaded)
 {
     enum { N = 1000 };
@@ -183,26 +200,36 @@ START_TEST(long_lives_are_loaded)
     Problem p;
     State st;
     Seq s = {0};
-    char *text, err[REMAT_ERR];
-    size_t length;
-    FILE *f = open_memstream(&text, &length);
-    for (int32_t i = 0; i < N; i++)
-        fprintf(f, i ? "%d 1 1 %d\n" : "%d 1 1\n", i, i - 1);
-    for (int32_t i = N; i < 2 * N; i++)
-        fprintf(f, i > N ? "%d 1 1 %d %d\n" : "%d 1 1 %d\n", i, i - 1, 2 * N - 1 - i);
-    fclose(f);
-    ck_assert_msg(remat_parse(text, &inst, NULL, err), "%s", err);
-    ck_assert(problem_init(&p, &inst, err));
+    make_chain(N, &inst, &p, &s);
     state_init(&st, &p, N / 2);
-    for (int32_t i = 0; i < 2 * N; i++)
-        seq_push(&s, i);
     state_load(&st, &s, NULL);
     check_state(&st);
     seq_free(&s);
     state_free(&st);
     problem_free(&p);
     remat_free(&inst);
-    free(text);
+}
+END_TEST
+
+/* Within fewer bytes than any schedule needs runs gather where bytes are missing; they are spread again
+ * before most of the time goes to making room among them. */
+START_TEST(crowded_runs_are_spread)
+{
+    enum { N = 60, MOVES = 60000 };
+    RematInstance inst;
+    Problem p;
+    Search s;
+    Seq order = {0};
+    make_chain(N, &inst, &p, &order);
+    search_init(&s, &p, 2, 1);
+    search_load(&s, &order, NULL);
+    ck_assert(!search_reach(&s, MOVES, MOVES, (Cooling){.hot = 16, .weight = 1}, 0));
+    ck_assert_int_lt(s.state.shifted, 40 * (int64_t)s.state.T);
+    check_state(&s.state);
+    search_free(&s);
+    seq_free(&order);
+    problem_free(&p);
+    remat_free(&inst);
 }
 END_TEST
 
@@ -214,6 +241,7 @@ Suite *suite_remat_state(void)
     tcase_add_test(t, runs_move_within_their_window);
     tcase_add_test(t, polishing_ends_at_the_deadline);
     tcase_add_test(t, long_lives_are_loaded);
+    tcase_add_test(t, crowded_runs_are_spread);
     suite_add_tcase(s, t);
     return s;
 }

@@ -519,6 +519,13 @@ static void lower_limit(Search *s, int32_t floor, double weight)
     s->weight = scaled(s, weight);
 }
 
+/* Are free slots few, or far from where runs are added? Then most of a move's time goes to making room. */
+static bool crowded(const State *st)
+{
+    enum { SHIFTED = 32 }; /* times the slots: several times the work of spreading the runs */
+    return st->nevents * 3 > st->T * 2 - 192 || st->shifted > SHIFTED * (int64_t)st->T;
+}
+
 bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double deadline)
 {
     State *st = &s->state;
@@ -539,7 +546,7 @@ bool search_reach(Search *s, int64_t moves, int64_t patience, Cooling c, double 
             break;
         for (int32_t i = 0; i < period; i++)
             step(s);
-        if (st->nevents * 3 > st->T * 2 - 192 || s->moves % 65536 < period)
+        if (crowded(st) || s->moves % 65536 < period)
             state_respread(st);
         if (s->moves % 1024 < period && deadline > 0 && clock_seconds() >= deadline)
             break;

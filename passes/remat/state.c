@@ -424,6 +424,7 @@ bool state_open(State *st, int32_t slot)
     if (hole == slot)
         return true;
     shift_runs(st, hole, slot);
+    st->shifted += slot - hole;
     log_change(st, (Change){OPENED, hole, .to = slot});
     for (int32_t i = 0; i < 2; i++)
         st->held[i] -= st->held[i] > hole && st->held[i] <= slot;
@@ -553,6 +554,7 @@ static void load_runs(State *st, const int32_t *ops, const uint8_t *kernels, int
         add_run(st, ops[i], kernels ? kernels[i] : st->p->cheapest[ops[i]], slot);
     }
     levels_sum(&st->levels);
+    st->shifted = 0;
 }
 
 void state_load(State *st, const Seq *s, const uint8_t *kernels) { load_runs(st, s->op, kernels, s->n); }

@@ -25,6 +25,7 @@ typedef struct {
 typedef struct {
     const Problem *p;
     int32_t T;       /* slots; a multiple of the block size */
+    int64_t shifted; /* runs that made room for others since they were spread last */
     int32_t *op;     /* per slot: the operator that runs there, -1 = free */
     uint8_t *kernel; /* per slot */
     int64_t cost;
