@@ -609,7 +609,7 @@ bool pass_fuse(Graph *g, PassCtx *cx)
     for (uint32_t p = 0; p < n; p++)
         for (int o = 0; o < at(&f, p)->nout && !is_view(at(&f, p)); o++)
             try_last_readers(&f, at(&f, p)->out[o], can, ends);
-    Reason last = step_device(cx->opt)->capability > 0 ? COLUMNS : SIBLINGS;
+    Reason last = d->capability > 0 ? COLUMNS : SIBLINGS;
     for (Reason why = SIBLINGS; why <= last; why++)
         for (uint32_t p = f.loss + 1; p < n; p++)
             if (can[p] && shrinks(&f, p))

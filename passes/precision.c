@@ -112,6 +112,7 @@ static Source source_of(const Precision *x, const Node *n)
     return s;
 }
 
+/* Marks the operands of grid_sample that are positions, and what they are computed from without products. */
 static void mark_positions(Precision *x, const NodeId *order, uint32_t n)
 {
     for (uint32_t k = n; k-- > 0;) {

@@ -8,6 +8,7 @@
  * chunk of columns, and looks for its rows among all indices.  The number of blocks is
  * chosen so that looking costs no more than zeroing and adding: O((rows + indices) * inner)
  * in all. */
+#include "../integer.h"
 #include "layout.h"
 #include "../kernel_math.h"
 
@@ -89,7 +90,7 @@ KERNEL(gather_bwd,
 static int64_t gathered_bytes(int64_t rows, int64_t inner, DType dt)
 {
     enum { UNIT = 32 };
-    return rows * ((inner * dtype_size[dt] + UNIT - 1) / UNIT * UNIT);
+    return rows * round_up(inner * dtype_size[dt], UNIT);
 }
 
 static bool gather_lower(Kernel *k, const Graph *g, const Node *n)
