@@ -70,6 +70,33 @@ START_TEST(of_no_rows)
 }
 END_TEST
 
+/* One position attends itself alone where the past has none; what it leaves to the next one is written. */
+START_TEST(an_empty_past)
+{
+    static float w[3] = {1, 2, 3};
+    float x[] = {5};
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    start(&b, 18);
+    add_value(&b, &a, "x", FLOAT, "111", true);
+    add_value(&b, &a, "past", FLOAT, _i ? "11P1" : "211P1", true);
+    add_value(&b, &a, _i ? "v2" : "present", FLOAT, "", false);
+    add_tensor(&b, "w", 2, (int64_t[]){1, 3}, w);
+    add_node(&b, &a, "MatMul", "x w", "qkv");
+    add_int(&b, add_node(&b, &a, "Split", "qkv", "q k v"), "axis", 2);
+    Onnx__NodeProto *n = _i ? add_node(&b, &a, "MultiHeadAttention", "q k v _ _ _ past past", "h k2 v2 qk")
+                            : add_node(&b, &a, "Attention", "x w _ _ past", "h present");
+    n->domain = (char *)"com.microsoft";
+    add_int(&b, n, "num_heads", 1);
+    save(&b, &a, "a.onnx");
+    NamedTensor v = {"x", {type_make(DT_F32, 3, (int64_t[]){1, 1, 1}), x}};
+    ck_assert_msg(npz_write("a.npz", 1, &v, &d), "%s", d.msg);
+    ckc_prints("eval a.onnx --data a.npz --bind P=0", _i ? "15" : "10");
+    arena_free(&a);
+}
+END_TEST
+
 START_TEST(a_weight_is_no_input)
 {
     make_model();
@@ -127,6 +154,7 @@ Suite *suite_inputs(void)
     tcase_add_test(t, an_integer_of_its_type);
     tcase_add_test(t, a_symbol_has_one_size);
     tcase_add_test(t, of_no_rows);
+    tcase_add_loop_test(t, an_empty_past, 0, 2);
     tcase_add_test(t, a_weight_is_no_input);
     tcase_add_test(t, of_another_kind);
     tcase_add_test(t, rows_of_one_value);

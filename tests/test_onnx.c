@@ -272,10 +272,10 @@ START_TEST(symbols_and_places_bind)
     ck_assert(!build_graph(&r, &(OnnxOptions){.bind = bind, .nbind = 3}));
     ck_assert_ptr_nonnull(strstr(r.d.msg, "--bind M: no input has such a dimension"));
     release(&r);
-    bind[1].value = 0;
+    bind[0].value = 0;
     r = symbolic_model(&b, &a);
     ck_assert(!build_graph(&r, &(OnnxOptions){.bind = bind, .nbind = 2}));
-    ck_assert_ptr_nonnull(strstr(r.d.msg, "=0: a dimension has a size from 1 on"));
+    ck_assert_ptr_nonnull(strstr(r.d.msg, "--bind N=0: a dimension has a size from 1 on"));
     release(&r);
     OnnxBind batch[] = {{"batch", 5}, {"S", 7}}; /* no symbol is "batch": the first dimension is */
     r = symbolic_model(&b, &a);

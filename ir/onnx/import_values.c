@@ -324,8 +324,9 @@ static void bind_dim(Binder *b, const char *input, int k,
     }
     if (!find_size(b, by_place, symbol, k, value))
         add_unbound(b, arena_strndup(b->x->a, symbol, strlen(symbol)), input);
-    else if (*value < 1)
-        diag_set(b->x->d, "--bind %s=%lld: a dimension has a size from 1 on", symbol, (long long)*value);
+    else if (*value < (k == 0)) /* a past of no positions is usual, a batch of nothing a mistake */
+        diag_set(b->x->d, "--bind %s=%lld: a dimension has a size from %d on", symbol, (long long)*value,
+                 k == 0);
 }
 
 static bool bind_input(Binder *b, const Onnx__ValueInfoProto *in, Type *t)

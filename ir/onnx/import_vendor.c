@@ -188,16 +188,27 @@ static bool attend_heads(OnnxNode *n, const Heads *h)
     return n->out[0].i;
 }
 
-static bool attend(OnnxNode *n, Val q, Val k, Val v, Val bias, bool causal)
+static bool read_heads(OnnxNode *n, const Val part[3], Val bias, Heads *h)
 {
     Graph *g = n->g;
     int64_t heads;
     TRY(attr_needed(n, "num_heads") && attr_int_in(n, "num_heads", 0, 1, MAX_HEADS, &heads));
-    const Type *tq = val_type(g, q), *tv = val_type(g, v);
+    const Type *tq = val_type(g, part[0]), *tv = val_type(g, part[2]);
     if (tq->rank != 3 || tv->rank != 3 || tq->dim[2] % heads || tv->dim[2] % heads)
         return refuse(n, "%lld heads of this packing", (long long)heads);
-    return attend_heads(n, &(Heads){heads_first(g, q, heads), heads_first(g, k, heads),
-                                    heads_first(g, v, heads), bias, causal, -1});
+    *h = (Heads){heads_first(g, part[0], heads),
+                 heads_first(g, part[1], heads),
+                 heads_first(g, part[2], heads),
+                 bias,
+                 attr_int(n, "unidirectional", 0) != 0,
+                 -1};
+    return h->q.i && h->k.i && h->v.i;
+}
+
+/* Is operand k a past of at least one position?  axis: its dimension of positions. */
+static bool has_past(const OnnxNode *n, int k, int axis)
+{
+    return has_in(n, k) && (in_type(n, k)->rank <= axis || in_type(n, k)->dim[axis] > 0);
 }
 
 /* A key padding mask [batch, keys] of 0 and 1, or [batch] of how many keys come before the padding, becomes a
@@ -228,8 +239,9 @@ static bool import_attention(OnnxNode *n)
 {
     Graph *g = n->g;
     Ints sizes;
+    Heads h;
     Val bias;
-    if (has_in(n, 4) || has_in(n, 6) || has_out(n, 1))
+    if (has_past(n, 4, 3) || has_in(n, 6))
         return refuse(n, "past state");
     if (attr_int(n, "do_rotary", 0))
         return refuse(n, "rotary embedding");
@@ -250,14 +262,18 @@ static bool import_attention(OnnxNode *n)
         TRY(part[i].i);
         start += sizes.v[i];
     }
-    return attend(n, part[0], part[1], part[2], bias, attr_int(n, "unidirectional", 0) != 0);
+    TRY(read_heads(n, part, bias, &h));
+    if (has_out(n, 1))
+        n->out[1] = build_concat(g, 2, (Val[]){insert_axis(g, h.k, 0), insert_axis(g, h.v, 0)}, 0);
+    return attend_heads(n, &h);
 }
 
 static bool import_multi_head_attention(OnnxNode *n)
 {
     Graph *g = n->g;
+    Heads h;
     Val bias, part[3];
-    if (!has_in(n, 1) || !has_in(n, 2) || has_in(n, 6) || has_in(n, 7) || has_out(n, 1))
+    if (!has_in(n, 1) || !has_in(n, 2) || has_past(n, 6, 2) || has_past(n, 7, 2))
         return refuse(n, "packed operands or past state");
     TRY(key_mask(n, 4, 1, &bias));
     if (has_in(n, 5))
@@ -273,7 +289,12 @@ static bool import_multi_head_attention(OnnxNode *n)
         TRY(part[i].i);
         start += size;
     }
-    return attend(n, part[0], part[1], part[2], bias, attr_int(n, "unidirectional", 0) != 0);
+    TRY(read_heads(n, part, bias, &h));
+    if (n->nout > 1)
+        n->out[1] = h.k;
+    if (n->nout > 2)
+        n->out[2] = h.v;
+    return attend_heads(n, &h);
 }
 
 /* ---- rotary embedding and grouped queries ---------------------------------- */
@@ -351,7 +372,7 @@ static bool import_group_query_attention(OnnxNode *n)
     TRY(attr_needed(n, "num_heads") && attr_int_in(n, "num_heads", 0, 1, MAX_HEADS, &heads));
     TRY(attr_needed(n, "kv_num_heads") && attr_int_in(n, "kv_num_heads", 0, 1, MAX_HEADS, &shared));
     TRY(attr_int_in(n, "local_window_size", -1, -1, MAX_ELEMENTS, &h.window));
-    if ((has_in(n, 3) && in_type(n, 3)->dim[2] > 0) || has_out(n, 3))
+    if (has_past(n, 3, 2) || has_past(n, 4, 2))
         return refuse(n, "past state");
     if (has_in(n, 11) || attr_int(n, "smooth_softmax", 0) > 0)
         return refuse(n, "a sink in the softmax");
