@@ -21,9 +21,10 @@ static void list_passes(void)
 static bool read_text(const char *path, Arena *a, char **text, Diag *d)
 {
     bool in = strcmp(path, "-") == 0;
-    FILE *f = in ? stdin : file_open_text(path);
+    const char *why;
+    FILE *f = in ? stdin : file_open_text(path, &why);
     if (!f)
-        return fail(d, "%s: %s", path, strerror(errno));
+        return fail(d, "%s: %s", path, why);
     uint32_t n = 0, cap = 0;
     size_t got;
     *text = arena_grow(a, NULL, 0, &cap, 1);

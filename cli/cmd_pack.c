@@ -200,9 +200,10 @@ static bool read_lines(Reader *r, FILE *f, Table *t)
 static bool read_table(const char *path, Table *t, Diag *d)
 {
     Reader r = {.path = path, .diag = d};
-    FILE *f = file_open_text(path);
+    const char *why;
+    FILE *f = file_open_text(path, &why);
     if (!f)
-        return fail(d, "%s: %s", path, strerror(errno));
+        return fail(d, "%s: %s", path, why);
     errno = 0;
     bool ok = read_lines(&r, f, t);
     if (ok && ferror(f))

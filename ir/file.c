@@ -40,15 +40,16 @@ bool file_map(FileMap *m, const char *path, Diag *d)
     return fd < 0 ? fail(d, "%s: %s", path, strerror(errno)) : file_map_fd(m, fd, path, d);
 }
 
-FILE *file_open_text(const char *path)
+FILE *file_open_text(const char *path, const char **why)
 {
     struct stat st;
     FILE *f = fopen(path, "re");
+    *why = strerror(errno);
     if (!f || (fstat(fileno(f), &st) == 0 && !S_ISDIR(st.st_mode) && !S_ISBLK(st.st_mode) &&
                (!S_ISCHR(st.st_mode) || isatty(fileno(f)))))
         return f;
     fclose(f);
-    errno = S_ISDIR(st.st_mode) ? EISDIR : ENOTSUP;
+    *why = S_ISDIR(st.st_mode) ? strerror(EISDIR) : "not a regular file";
     return NULL;
 }
 

@@ -16,8 +16,8 @@ typedef struct {
 
 /* Map a regular file for reading.  The mapping is private and lives until file_unmap(). */
 bool file_map(FileMap *m, const char *path, Diag *d);
-/* Open for reading as a stream: a file, a pipe such as <(...) or a terminal.  NULL: errno says why. */
-FILE *file_open_text(const char *path);
+/* Open for reading as a stream: a file, a pipe such as <(...) or a terminal.  NULL: *why is the reason. */
+FILE *file_open_text(const char *path, const char **why);
 size_t bom_bytes(const char *text); /* of the byte order mark that some editors put first, 0: none */
 enum { TEXT_MOST = 1 << 30 }; /* most bytes read from a stream */
 bool file_map_fd(FileMap *m, int fd, const char *path, Diag *d); /* closes fd, an open file */

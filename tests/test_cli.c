@@ -89,7 +89,10 @@ END_TEST
 START_TEST(models)
 {
     ckc_refuses("missing.onnx", 1, "missing.onnx");
-    ckc_refuses("/dev/null", 1, "/dev/null");
+    ckc_refuses("/dev/null", 1, "/dev/null: not a regular file");
+    ckc_refuses("opt /dev/null", 1, "/dev/null: not a regular file");
+    ckc_refuses("pack /dev/null", 1, "/dev/null: not a regular file");
+    ckc_refuses("solve /dev/null --budget 9", 1, "/dev/null: not a regular file");
     ckc_refuses("/tmp", 1, "/tmp");
     ckc_refuses(MLP " --output x", 1, "batch");
     ckc_refuses(MLP " --bind batch=4,seq=3 --output x", 1, "seq");

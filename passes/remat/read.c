@@ -614,10 +614,11 @@ bool remat_parse(const char *text, RematInstance *inst, const int64_t **ids,
 bool remat_read(const char *path, RematInstance *inst, const int64_t **ids,
                 char err[REMAT_ERR])
 {
-    FILE *f = file_open_text(path);
+    const char *closed;
+    FILE *f = file_open_text(path, &closed);
     *inst = (RematInstance){.loss = -1};
     if (!f)
-        return rm_fail(err, "%.150s: %s", path, strerror(errno));
+        return rm_fail(err, "%.150s: %s", path, closed);
     char *text = NULL;
     size_t n = 0, cap = 0, got = 1;
     while (got > 0 && n < TEXT_MOST) {
