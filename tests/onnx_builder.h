@@ -20,7 +20,7 @@ typedef struct {
     Onnx__TypeProto type[MOST];
     Onnx__TypeProto__Tensor ttype[MOST];
     Onnx__TensorShapeProto shape[MOST];
-    Onnx__TensorShapeProto__Dimension dim[MOST][4], *dimp[MOST][4];
+    Onnx__TensorShapeProto__Dimension dim[MOST][5], *dimp[MOST][5];
     size_t nvalue;
 } Builder;
 
