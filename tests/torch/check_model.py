@@ -5,7 +5,8 @@
                    [--train] [--device NAME ...] CASES.py [CASE ...]
 
 CASES.py holds functions `case_NAME()`, each of which returns (network, inputs): network(*inputs) is the loss.
-Per case and variant (raw: dynamo, optimizer off; default: dynamo; legacy: TorchScript) one line:
+Parameters of requires_grad=False are frozen. Per case and variant (raw: dynamo, optimizer off; default: dynamo;
+legacy: TorchScript) one line:
 
     loss, gradients   ckc's distance from PyTorch in double precision, relative to the norm of all gradients,
                       beside that of PyTorch's own single precision; parameters that do not train
@@ -81,10 +82,11 @@ def export(net, inputs, path, variant):
 class Ckc:
     def __init__(self, program, folder):
         self.program, self.folder = program, folder
+        self.freeze = []  # an option and its value
 
     def run(self, *args, model="m.onnx"):
         done = subprocess.run([self.program, *args[:1], model, *args[1:]] if args[0] in ("run", "eval") else
-                              [self.program, model, *args], cwd=self.folder, text=True,
+                              [self.program, model, *self.freeze, *args], cwd=self.folder, text=True,
                               capture_output=True)
         return done.returncode, done.stdout, done.stderr
 
@@ -220,6 +222,10 @@ def check_training(ckc, net, inputs, match):
 
 def check(ckc, net, inputs, variant, args):
     match = match_initializers(str(ckc.folder / "m.onnx"), net)[0]
+    frozen = {match[n][0] for n, p in net.named_parameters() if not p.requires_grad}
+    frozen -= {match[n][0] for n, p in net.named_parameters() if p.requires_grad} | {None}
+    if frozen:
+        ckc.freeze = ["--freeze", ",".join(sorted(frozen))]
     words, good = check_gradients(ckc, net, inputs, match, args.budgets)
     words += [check_plan(ckc, d) for d in args.device]
     if args.train:
