@@ -122,12 +122,12 @@ bool training_check(const Job *j)
     return ok;
 }
 
-/* The name of the operator that updates parameters; NULL: there is none. */
-static const char *update_of(const Graph *g)
+/* A node that updates a parameter; NULL: there is none. */
+static const Node *update_of(const Graph *g)
 {
     for (uint32_t k = 0; k < g->norder; k++)
         if (node_def(&g->nodes[g->order[k].i])->traits & OPT_ONCE)
-            return node_def(&g->nodes[g->order[k].i])->name;
+            return &g->nodes[g->order[k].i];
     return NULL;
 }
 
@@ -168,27 +168,47 @@ static bool hash_frozen(Job *j, uint64_t *hash)
     return true;
 }
 
-/* Finds the keys that must not change when a run is resumed.  Its loss, learning rate, decay, --clip-norm and
- * number of steps may. */
+/* The numbers of an optimizer, each a key that may change.  Allocated in j's arena; returns their number. */
+static int update_keys(Job *j, RunKey **keys)
+{
+    const Node *n = update_of(j->plan->g);
+    const OpDef *def = node_def(n);
+    *keys = NEW(&j->arena, RunKey, def->nattrs);
+    for (size_t i = 0; i < def->nattrs; i++) {
+        const AttrDef *at = &def->attrs[i];
+        const void *v = (const char *)n->attr + at->off;
+        double number = at->type == AT_F64 ? *(const double *)v : (double)*(const int64_t *)v;
+        (*keys)[i] = (RunKey){at->name, arena_printf(&j->arena, "%.10g", number), true};
+    }
+    return (int)def->nattrs;
+}
+
+/* Finds the keys that must not change when a run is resumed, and those whose change is told.  Its loss,
+ * --no-decay, --clip-norm and number of steps may change without a word. */
 static bool find_keys(Job *j)
 {
     uint64_t frozen;
     const Plan *p = j->plan;
+    Arena *a = &j->arena;
+    RunKey *numbers;
     char precision[64];
     precision_of(p->g, precision);
     TRY(hash_frozen(j, &frozen));
-    const char *const keys[] = {"optimizer", update_of(p->g),
-                                "precision", arena_strndup(&j->arena, precision, strlen(precision)),
-                                "seed",      arena_printf(&j->arena, "%" PRId64, p->run.seed),
-                                "init",      p->run.init ? p->run.init : "none",
-                                "batch",     batch_of(j),
-                                "rows",      p->run.order ? p->run.order : "in order",
-                                "data",      j->data ? hash_text(j, data_hash(j->data)) : "none",
-                                "model",     hash_text(j, p->model_hash),
-                                "frozen weights", hash_text(j, frozen),
-                                NULL};
-    const char **all = arena_alloc(&j->arena, 1, sizeof keys);
+    const RunKey keys[] = {{"optimizer", node_def(update_of(p->g))->name, false},
+                           {"precision", arena_strndup(a, precision, strlen(precision)), false},
+                           {"seed", arena_printf(a, "%" PRId64, p->run.seed), false},
+                           {"init", p->run.init ? p->run.init : "none", false},
+                           {"batch", batch_of(j), false},
+                           {"rows", p->run.order ? p->run.order : "in order", false},
+                           {"data", j->data ? hash_text(j, data_hash(j->data)) : "none", false},
+                           {"model", hash_text(j, p->model_hash), false},
+                           {"frozen weights", hash_text(j, frozen), false},
+                           {"lr", arena_printf(a, "%.10g", p->run.lr), true},
+                           {"schedule", p->run.schedule ? p->run.schedule : "constant", true}};
+    const int nkeys = sizeof keys / sizeof *keys, nnumbers = update_keys(j, &numbers);
+    RunKey *all = NEW(a, RunKey, nkeys + nnumbers + 1);
     memcpy(all, keys, sizeof keys);
+    memcpy(all + nkeys, numbers, (size_t)nnumbers * sizeof *numbers);
     j->keys = all;
     return true;
 }
@@ -281,9 +301,11 @@ static bool between_steps(void *user, int64_t step, bool last, Diag *d)
 
 static bool resume(Job *j)
 {
-    const char *damaged;
+    const char *damaged, *changed;
     Diag *d = &j->o->diag;
-    TRY(checkpoint_read(&j->checkpoints, j->exec, j->keys, &j->done, &damaged, &j->arena, d));
+    TRY(checkpoint_read(&j->checkpoints, j->exec, j->keys, &j->done, &damaged, &changed, &j->arena, d));
+    if (changed)
+        job_remark(j, arena_printf(&j->arena, "the checkpoint was made with %s", changed));
     if (damaged)
         job_remark(j, arena_printf(&j->arena, "%s is damaged: the run goes on from step %" PRId64, damaged,
                                    j->done));

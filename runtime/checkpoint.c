@@ -165,12 +165,15 @@ static const char *hash_shown(uint64_t sum, Arena *a) { return arena_printf(a, "
 static const char *const *strings_of(RunKeys keys, int64_t step, uint64_t hash, Arena *a)
 {
     int n = 0;
-    while (keys[n])
+    while (keys[n].name)
         n++;
-    const char **all = NEW(a, const char *, n + 5);
+    const char **all = NEW(a, const char *, 2 * n + 5);
     const char *const own[] = {"step", arena_printf(a, "%" PRId64, step), "hash", hash_shown(hash, a)};
     memcpy(all, own, sizeof own);
-    memcpy(all + 4, keys, (size_t)n * sizeof *keys);
+    for (int i = 0; i < n; i++) {
+        all[4 + 2 * i] = keys[i].name;
+        all[5 + 2 * i] = keys[i].value;
+    }
     return all;
 }
 
@@ -238,14 +241,20 @@ static bool check_hash(const char *path, DataFile *f, Arena *a, Diag *d)
            fail(d, "%s: has other bytes than were written", path);
 }
 
-static bool check_keys(const char *path, const DataFile *f, RunKeys keys, Diag *d)
+static bool check_keys(const char *path, const DataFile *f, RunKeys k, const char **changed, Arena *a,
+                       Diag *d)
 {
-    for (; *keys; keys += 2) {
-        const char *was = data_meta(f, keys[0]);
-        if (!was)
-            return fail(d, "%s: is no checkpoint: it does not say its %s", path, keys[0]);
-        if (strcmp(was, keys[1]) != 0)
-            return fail(d, "%s: was made with %s %s, this run has %s", path, keys[0], was, keys[1]);
+    *changed = NULL;
+    for (; k->name; k++) {
+        const char *was = data_meta(f, k->name);
+        bool equal = was && strcmp(was, k->value) == 0;
+        if (!was && !k->may_change)
+            return fail(d, "%s: is no checkpoint: it does not say its %s", path, k->name);
+        if (was && !equal && !k->may_change)
+            return fail(d, "%s: was made with %s %s, this run has %s", path, k->name, was, k->value);
+        if (was && !equal)
+            *changed = arena_printf(a, "%s%s%s %s (now %s)", *changed ? *changed : "", *changed ? ", " : "",
+                                    k->name, was, k->value);
     }
     return true;
 }
@@ -292,24 +301,27 @@ static bool load_state(DataFile *f, Executor *x, const State *s, uint32_t n, Dia
 }
 
 /* Reads the state from f; everything is checked before the first value changes. */
-static bool read_state(const char *path, DataFile *f, Executor *x, RunKeys keys, Arena *a, Diag *d)
+static bool read_state(const char *path, DataFile *f, Executor *x, RunKeys keys, const char **changed,
+                       Arena *a, Diag *d)
 {
     uint32_t n;
     const Graph *g = exec_plan(x)->g;
     const State *s = find_state(g, &n, a);
-    return check_shapes(path, f, g, s, n, d) && check_keys(path, f, keys, d) && load_state(f, x, s, n, d);
+    return check_shapes(path, f, g, s, n, d) && check_keys(path, f, keys, changed, a, d) &&
+           load_state(f, x, s, n, d);
 }
 
-bool checkpoint_read(Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged, Arena *a,
-                     Diag *d)
+bool checkpoint_read(Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged,
+                     const char **changed, Arena *a, Diag *d)
 {
     Diag first = {0};
-    *damaged = NULL;
+    *damaged = *changed = NULL;
     for (const int64_t *s = list(c, a); (*step = *s) != 0; s++) {
         Diag why = {0};
         const char *path = file_of(c, *s, a);
         DataFile *f = data_open(path, &why);
-        bool whole = f && check_hash(path, f, a, &why), ok = whole && read_state(path, f, x, keys, a, d);
+        bool whole = f && check_hash(path, f, a, &why);
+        bool ok = whole && read_state(path, f, x, keys, changed, a, d);
         data_close(f);
         if (whole) {
             c->intact = *s;

@@ -22,15 +22,20 @@ void checkpoints_close(Checkpoints *c); /* {0} is fine */
 /* The step of the newest checkpoint; 0: there is none. */
 int64_t checkpoints_newest(const Checkpoints *c);
 
-/* Identifies a run: keys, each followed by its value, then NULL.  A run can only resume from a checkpoint
- * whose keys have the same values. */
-typedef const char *const *RunKeys;
+/* Identifies a run: keys with their values, the last without a name.  A run can only resume from a checkpoint
+ * whose keys have the same values, but for those that may change. */
+typedef struct {
+    const char *name, *value;
+    bool may_change;
+} RunKey;
+typedef const RunKey *RunKeys;
 
 /* Writes a checkpoint after `step` steps, while nothing runs, and then removes older and damaged ones. */
 bool checkpoint_write(Checkpoints *c, Executor *x, int64_t step, RunKeys keys, Diag *d);
 /* Reads the newest intact checkpoint into the executor; *step: the number of steps made until it, 0: there is
- * none.  *damaged: the name, in a, of the newest file if that is incomplete or altered; else NULL. */
-bool checkpoint_read(Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged, Arena *a,
-                     Diag *d);
+ * none.  *damaged: the name, in a, of the newest file if that is incomplete or altered; else NULL.
+ * *changed: the keys that have other values now, in words, in a; NULL: none. */
+bool checkpoint_read(Checkpoints *c, Executor *x, RunKeys keys, int64_t *step, const char **damaged,
+                     const char **changed, Arena *a, Diag *d);
 
 #endif

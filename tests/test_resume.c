@@ -213,6 +213,8 @@ START_TEST(other_runs)
     ckc_fails("", MLP "--steps 4 --resume --seed 2 " KEPT, 1, "with seed 1, this run has 2");
     ckc_fails("", MLP "--steps 4 --resume --optimizer sgd " KEPT, 1, "it has '0.weight.m'");
     ckc_fails("", MLP "--steps 4 --resume --precision bf16 " KEPT, 1, "with precision f32");
+    ckc_prints(MODEL "--bind batch=4 --threads 1 -o p --steps 2 --resume --beta1 0.8 --lr 0.01 " KEPT,
+               "the checkpoint was made with lr 0.001 (now 0.01), beta1 0.9 (now 0.8)\n");
     ckc_fails("", MODEL "--bind batch=8 --threads 1 --quiet -o p --steps 4 --resume " KEPT, 1, "[8,16]");
     ck_assert_int_eq(files_here(), before);
     ck_assert_int_eq(files_in("c"), 1);
