@@ -157,6 +157,31 @@ START_TEST(tuples_of_a_mask_are_numbers_in_between)
 }
 END_TEST
 
+/* z[w * x < y] = (w * x)[w * x < y]: the mask depends on data, though w, which it reads first, does not. */
+START_TEST(a_mask_freezes_no_parameter)
+{
+    Arena a = {0};
+    Imported r;
+    Builder b;
+    start(&b, 17);
+    for (int i = 0; i < 3; i++)
+        add_value(&b, &a, (const char *[]){"x", "y", "z"}[i], FLOAT, "3", true);
+    add_value(&b, &a, "out", FLOAT, "3", false);
+    add_tensor(&b, "w", 1, &(int64_t){3}, (float[]){1, 5, 3});
+    add_node(&b, &a, "Mul", "w x", "wx");
+    add_node(&b, &a, "Less", "wx y", "less");
+    add_node(&b, &a, "NonZero", "less", "axes");
+    add_node(&b, &a, "Transpose", "axes", "at");
+    add_node(&b, &a, "GatherND", "wx at", "picked");
+    add_node(&b, &a, "ScatterND", "z at picked", "out");
+    r = import_file(save(&b, &a, "scaled.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(r.g.vals[graph_find(&r.g, "w").i].kind, VAL_PARAM);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* If the positions of a mask are an output beside y = x[mask], the NonZero that makes them is refused, and
  * listed once. */
 START_TEST(positions_of_a_mask_that_are_read_otherwise_are_refused_once)
@@ -208,6 +233,7 @@ Suite *suite_onnx_masked(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, what_a_mask_picks_is_combined_and_written_back);
     tcase_add_test(c, tuples_of_a_mask_are_numbers_in_between);
+    tcase_add_test(c, a_mask_freezes_no_parameter);
     tcase_add_test(c, what_a_mask_finds_no_elements_for_is_nan);
     tcase_add_test(c, positions_of_a_mask_that_are_read_otherwise_are_refused_once);
     tcase_add_test(c, sizes_of_data_are_refused_with_advice);

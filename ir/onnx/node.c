@@ -190,6 +190,37 @@ static bool fold_value(Import *x, Val v, int depth)
     return true;
 }
 
+/* Does v depend on data or on a draw, or is it too large, so that it cannot be known when compiling? */
+static bool is_open(const Import *x, Val v)
+{
+    const Value *val = &x->g->vals[v.i];
+    return val->kind == VAL_TEMP ? x->open[v.i] : !val->data;
+}
+
+/* Sets x->open of what the nodes since the last call compute. */
+static void find_open(Import *x)
+{
+    const Graph *g = x->g;
+    x->open = arena_grow(x->a, x->open, g->nvals, &x->copen, sizeof *x->open);
+    for (; x->nopen < g->nnodes; x->nopen++) {
+        const Node *n = &g->nodes[x->nopen];
+        bool open = x->nopen > 0 && node_def(n)->traits & OPT_RANDOM;
+        for (int i = 0; i < n->nin; i++)
+            open |= n->in[i].i && is_open(x, n->in[i]);
+        for (int i = 0; i < n->nout; i++)
+            open |= type_bytes(val_type(g, n->out[i])) > MAX_FOLDED;
+        for (int i = 0; i < n->nout; i++)
+            x->open[n->out[i].i] = open;
+    }
+}
+
+/* Asks before folding: a parameter on the way to what stays open anyway goes on training. */
+static bool fold_operand(Import *x, Val v)
+{
+    find_open(x);
+    return !is_open(x, v) && fold_value(x, v, 0);
+}
+
 static const char *input_name(const OnnxNode *n, int k)
 {
     return k < n->nin ? pb(n->proto->input[k]) : "";
@@ -224,7 +255,7 @@ static bool refuse_data(OnnxNode *n, int k)
                   open ? "=N gives the input its value" : " (docs/export.md, Masks)");
 }
 
-bool is_static(OnnxNode *n, int k) { return fold_value(n->x, n->in[k], 0); }
+bool is_static(OnnxNode *n, int k) { return fold_operand(n->x, n->in[k]); }
 
 bool static_tensor(OnnxNode *n, int k, Tensor *t)
 {
@@ -232,7 +263,7 @@ bool static_tensor(OnnxNode *n, int k, Tensor *t)
         return refuse(n, "operand %d is missing", k);
     if (val_is_sequence(n->in[k]))
         return refuse(n, "operand %d is a sequence", k);
-    if (!fold_value(n->x, n->in[k], 0))
+    if (!fold_operand(n->x, n->in[k]))
         return !n->x->d->failed && refuse_data(n, k);
     *t = graph_tensor(n->g, n->in[k]);
     return true;

@@ -169,6 +169,8 @@ typedef struct {
     uint32_t ntypes, ctypes;
     Val *real; /* per value: what an integer of quantization stands for, with a gradient, else {0} */
     uint32_t nreals, creals;
+    bool *open; /* per value: can it not be known when compiling? */
+    uint32_t nopen, copen; /* nopen: nodes looked at */
     int depth; /* nesting of graphs and functions */
     Sequence *sequence;
     uint32_t nsequence, csequence;
