@@ -1,5 +1,5 @@
 /* test_onnx_index.c -- the import of indices that PyTorch expands to all elements: they are kept as small as
- * they were before (ir/onnx/import_index.c). */
+ * they were before (ir/onnx/import_index.c).  Sparse tensors; sequences. */
 #include "tests.h"
 
 #include <math.h>
@@ -157,6 +157,41 @@ START_TEST(sparse_tensors)
 }
 END_TEST
 
+/* SequenceMap adds w, which all elements share, to every part of x; only sequences are mapped. */
+START_TEST(elements_of_a_sequence)
+{
+    Arena a = {0};
+    Builder b, body;
+    start(&body, 17);
+    add_value(&body, &a, "part", FLOAT, "3", true);
+    add_value(&body, &a, "other", FLOAT, "3", true);
+    add_value(&body, &a, "sum", FLOAT, "3", false);
+    add_node(&body, &a, "Add", "part other", "sum");
+    start(&b, 17);
+    add_value(&b, &a, "x", FLOAT, "23", true);
+    add_value(&b, &a, "w", FLOAT, "3", true);
+    add_value(&b, &a, "y", FLOAT, "23", false);
+    add_int(&b, add_node(&b, &a, "SplitToSequence", "x", "parts"), "keepdims", 0);
+    add_attr(&b, add_node(&b, &a, "SequenceMap", _i ? "x w" : "parts w", "sums"), "body")->g = &body.graph;
+    add_int(&b, add_node(&b, &a, "ConcatFromSequence", "sums", "y"), "new_axis", 1);
+    Imported r = import_file(save(&b, &a, "mapped.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.forward_only = true}) == !_i, "%s", r.d.msg);
+    if (_i) {
+        ck_assert_ptr_nonnull(strstr(r.d.msg, "operand 0 is not a sequence"));
+    } else {
+        void **data = NEW(&a, void *, r.g.nvals);
+        data[graph_find(&r.g, "x").i] = (float[]){1, 2, 3, 4, 5, 6};
+        data[graph_find(&r.g, "w").i] = (float[]){10, 20, 30};
+        ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
+        const float *y = data[r.g.out[0].i];
+        for (int i = 0; i < 6; i++)
+            ck_assert_float_eq(y[i], (float)(i + 1 + 10 * (i % 3 + 1)));
+    }
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_onnx_index(void)
 {
     Suite *s = suite_create("onnx_index");
@@ -165,6 +200,7 @@ Suite *suite_onnx_index(void)
     tcase_add_loop_test(c, an_index_of_rows_stays_one, 0, 3);
     tcase_add_loop_test(c, an_index_of_a_batch_stays_one, 0, 2);
     tcase_add_loop_test(c, sparse_tensors, 0, 4);
+    tcase_add_loop_test(c, elements_of_a_sequence, 0, 2);
     suite_add_tcase(s, c);
     return s;
 }

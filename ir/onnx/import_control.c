@@ -1,4 +1,4 @@
-/* import_control.c -- If, Loop and Scan: conditions and trip counts known when compiling.
+/* import_control.c -- If, Loop, Scan and SequenceMap: conditions and trip counts known when compiling.
  *
  * A branch is inlined; a loop is unrolled.  Initializers of a body are imported once and
  * shared by its iterations, so that a weight in a loop is one parameter. */
@@ -249,9 +249,40 @@ static bool import_scan(OnnxNode *n)
     return true;
 }
 
+/* ---- SequenceMap -------------------------------------------------------- */
+
+/* Operands that are tensors are the same for all elements. */
+static bool import_sequence_map(OnnxNode *n)
+{
+    Import *x = n->x;
+    const Onnx__GraphProto *body = body_of(n, "body");
+    TRY(enter(n, body));
+    Sequence *s = NEW(x->a, Sequence, n->nin + 1);
+    for (int i = 0; i < n->nin; i++)
+        if (val_is_sequence(n->in[i]))
+            s[i] = x->sequence[n->in[i].i - FIRST_SEQUENCE];
+    int count = s[0].n, nout = (int)body->n_output;
+    for (int i = 0; i < n->nin; i++)
+        if (i == 0 ? !s[i].v : s[i].v && s[i].n != count)
+            return fail(x->d, i ? "sequences have different lengths" : "operand 0 is not a sequence");
+    Val *in = NEW(x->a, Val, n->nin + 1), *out = NEW(x->a, Val, nout + 1);
+    Val *part = NEW(x->a, Val, (size_t)nout * (size_t)count + 1);
+    for (int t = 0; t < count; t++) {
+        for (int i = 0; i < n->nin; i++)
+            in[i] = s[i].v ? s[i].v[t] : n->in[i];
+        TRY(run_body(n, body, n->nin, in, out) && usable(nout, out));
+        for (int k = 0; k < nout; k++)
+            part[k * count + t] = out[k];
+    }
+    for (int k = 0; k < n->nout && k < nout; k++)
+        n->out[k] = new_sequence(x, count, part + (size_t)k * (size_t)count);
+    return true;
+}
+
 const OnnxOp onnx_control[] = {
     {"If", 1, .import = import_if, .sequences = true, .typed = ~0u},
     {"Loop", 1, .import = import_loop, .sequences = true, .typed = ~0u},
     {"Scan", 8, .import = import_scan, .typed = ~0u},
+    {"SequenceMap", 17, .import = import_sequence_map, .sequences = true, .typed = ~0u},
     {0},
 };
