@@ -4,7 +4,7 @@
 
 #include "ir/onnx/onnx_int.h"
 
-enum { MOST = 16 };
+enum { MOST = 24 };
 
 /* A model under construction, all in one object, with room for MOST messages of each kind. */
 typedef struct {

@@ -157,6 +157,78 @@ START_TEST(tuples_of_a_mask_are_numbers_in_between)
 }
 END_TEST
 
+static void add_numbers(Builder *b, Arena *a, const char *name, int64_t n, const int64_t *v)
+{
+    Onnx__TensorProto *t = add_tensor(b, name, 1, &n, NULL);
+    t->data_type = INT64;
+    t->n_int64_data = (size_t)n;
+    t->int64_data = NEW(a, int64_t, n);
+    memcpy(t->int64_data, v, (size_t)n * sizeof *v);
+}
+
+/* z[x > y] = a[x > y] + a[x > y], where masks of rows are computed anew for each of the three.  elements: the
+ * rows are expanded to their own shape, of `width` elements each, and written one by one. */
+static bool import_rows(Arena *a, Imported *r, const char *second, bool elements, int64_t width)
+{
+    static const char *const name[] = {"x", "y", "a", "z"};
+    Builder b;
+    start(&b, 17);
+    for (int i = 0; i < 4; i++)
+        add_value(&b, a, name[i], FLOAT, i < 2 ? "3" : "32", true);
+    add_value(&b, a, "out", FLOAT, "32", false);
+    add_numbers(&b, a, "last", 1, (int64_t[]){-1});
+    add_numbers(&b, a, "width", 1, &width);
+    add_numbers(&b, a, "shape", 2, (int64_t[]){3, 2});
+    for (int i = 0; i < 3; i++) {
+        const char *mask = arena_printf(a, "mask%d", i), *axes = arena_printf(a, "axes%d", i);
+        add_node(&b, a, "Greater", i == 1 ? second : "x y", mask);
+        if (i == 2 && elements) {
+            add_node(&b, a, "Unsqueeze", "mask2 last", "column");
+            add_node(&b, a, "Expand", "column shape", mask = "mask");
+        }
+        add_node(&b, a, "NonZero", mask, axes);
+        add_node(&b, a, "Transpose", axes, arena_printf(a, "at%d", i));
+    }
+    add_node(&b, a, "GatherND", "a at0", "first");
+    add_node(&b, a, "GatherND", "a at1", "second");
+    add_node(&b, a, "Add", "first second", "sum");
+    add_int(&b, add_node(&b, a, "Cast", "mask0", "ones"), "to", INT64);
+    add_node(&b, a, "ReduceSum", "ones", "count");
+    add_int(&b, add_node(&b, a, "Concat", "count width", "rows"), "axis", 0);
+    add_node(&b, a, "Expand", "sum rows", "expanded");
+    add_node(&b, a, "Reshape", "expanded last", "each");
+    add_node(&b, a, "ScatterND", elements ? "z at2 each" : "z at2 sum", "out");
+    *r = import_file(save(&b, a, "rows.onnx"));
+    return build_graph(r, &(OnnxOptions){.forward_only = true});
+}
+
+START_TEST(rows_are_picked_by_masks_that_are_computed_alike)
+{
+    static const float want[] = {10, 11, 6, 8, 14, 15};
+    Arena a = {0};
+    Imported r;
+    for (int elements = 0; elements < 2; elements++) {
+        ck_assert_msg(import_rows(&a, &r, "x y", elements, 2), "%s", r.d.msg);
+        void **data = NEW(&a, void *, r.g.nvals);
+        data[graph_find(&r.g, "x").i] = (float[]){1, 5, 2};
+        data[graph_find(&r.g, "y").i] = (float[]){2, 3, 2};
+        data[graph_find(&r.g, "a").i] = (float[]){1, 2, 3, 4, 5, 6};
+        data[graph_find(&r.g, "z").i] = (float[]){10, 11, 12, 13, 14, 15};
+        ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
+        const float *z = data[r.g.out[0].i];
+        for (int i = 0; i < 6; i++)
+            ck_assert_float_eq(z[i], want[i]);
+        release(&r);
+    }
+    for (int wrong = 0; wrong < 2; wrong++) {
+        ck_assert(!import_rows(&a, &r, wrong ? "x y" : "y x", true, wrong ? 1 : 2));
+        ck_assert_int_eq(r.d.status, EXIT_UNSUPPORTED);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* z[w * x < y] = (w * x)[w * x < y]: the mask depends on data, though w, which it reads first, does not. */
 START_TEST(a_mask_freezes_no_parameter)
 {
@@ -233,6 +305,7 @@ Suite *suite_onnx_masked(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, what_a_mask_picks_is_combined_and_written_back);
     tcase_add_test(c, tuples_of_a_mask_are_numbers_in_between);
+    tcase_add_test(c, rows_are_picked_by_masks_that_are_computed_alike);
     tcase_add_test(c, a_mask_freezes_no_parameter);
     tcase_add_test(c, what_a_mask_finds_no_elements_for_is_nan);
     tcase_add_test(c, positions_of_a_mask_that_are_read_otherwise_are_refused_once);

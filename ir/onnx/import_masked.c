@@ -7,10 +7,10 @@
  *     at = Transpose(NonZero(mask)), ScatterND(x, at, Slice(source, 0, Shape(at)[0]))
  *     at = Transpose(NonZero(mask)), ScatterND(x, at, Reshape(Expand(row, [count] + trailing), -1))
  *
- * x[mask] = a[mask] * b[mask], of one mask, as in the losses of boxes of torchvision, is computed everywhere
- * and chosen by the mask: sums, differences and products, of 0 where it is not set, or of numbers
- * (x[mask] *= 2).  Of a mask of one dimension torch.export's exporter makes numbers of the tuples, and tuples
- * again:
+ * x[mask] = a[mask] * b[mask], as in the losses of boxes of torchvision, is computed everywhere and chosen by
+ * the mask, of elements or rows: sums, differences and products, of 0 where it is not set, or of numbers
+ * (x[mask] *= 2).  Programs write a mask as often as they use it: masks are one that are computed likewise.
+ * Of a mask of one dimension torch.export's exporter makes numbers of the tuples, and tuples again:
  *
  *     i = Squeeze(at, 1), GatherND(x, Concat(Unsqueeze(Expand(i, Shape(Max(i))), 1))), of one operand each
  *
@@ -29,13 +29,13 @@ typedef enum {
     MASKED_FIRST,   /* the first `count` elements of v */
     MASKED_ROWS,    /* v, expanded to [count, ...] */
     MASKED_EACH,    /* MASKED_ROWS in one dimension */
-    MASKED_PICKED,  /* the elements of v where mask is set */
+    MASKED_PICKED,  /* the elements, or rows, of v where mask is set */
 } MaskedKind;
 
 struct Masked {
     MaskedKind kind;
     Val v, mask;
-    int trailing;    /* number of dimensions of ROWS and EACH behind the first */
+    int trailing;    /* number of dimensions of ROWS, EACH and PICKED behind the first */
     OnnxNode *maker; /* the node whose operand open_operand depends on data */
     int open_operand;
     bool *refused; /* has the maker been listed as refused? */
@@ -92,6 +92,37 @@ bool refuse_masked(const Masked *m)
 
 /* ---- the way from the mask to ScatterND ---------------------------------- */
 
+enum { MOST_NODES = 8 }; /* in a chain that a mask is computed by, twice */
+
+static Val without_reshapes(const Graph *g, Val v)
+{
+    for (const Node *n; (n = graph_def(g, v)) && n->op == OP_reshape;)
+        v = n->in[0];
+    return v;
+}
+
+/* Have a and b the same elements, in this order, as they are computed likewise: `x > 0` written twice? */
+static bool same_value(const Graph *g, Val a, Val b, int depth)
+{
+    a = without_reshapes(g, a);
+    b = without_reshapes(g, b);
+    if (a.i == b.i)
+        return true;
+    if (!a.i || !b.i || !type_equal(val_type(g, a), val_type(g, b)))
+        return false;
+    if (graph_is_const(g, a) && graph_is_const(g, b)) {
+        Tensor x = graph_tensor(g, a), y = graph_tensor(g, b);
+        return memcmp(x.data, y.data, (size_t)type_bytes(&x.type)) == 0;
+    }
+    const Node *p = graph_def(g, a), *q = graph_def(g, b);
+    bool same = depth > 0 && p && q && p->op == q->op && p->nin == q->nin && p->nout == 1 &&
+                !(node_def(p)->traits & (OPT_RANDOM | OPT_ONCE)) &&
+                (!p->attr || memcmp(p->attr, q->attr, node_def(p)->attr_size) == 0);
+    for (int i = 0; same && i < p->nin; i++)
+        same = same_value(g, p->in[i], q->in[i], depth - 1);
+    return same;
+}
+
 static bool is_tensor(const OnnxNode *n, int k) { return has_in(n, k) && !val_is_sequence(n->in[k]); }
 
 static bool known_to_be(OnnxNode *n, int k, int64_t want)
@@ -133,16 +164,57 @@ static bool stays_masked(OnnxNode *n, const Masked *m)
     return m->kind == MASKED_NUMBERS && (expands || (strcmp(n->op, "Max") == 0 && n->nin == 1));
 }
 
-/* Expand to [count], Reshape to one dimension, the first `count` elements. */
-static bool stays_picked(OnnxNode *n, Val mask)
+/* The mask of v's rows, with dimensions of 1 for those of a row. */
+static Val beside_rows(Graph *g, Val mask, Val v)
+{
+    Type t = *val_type(g, mask);
+    while (t.rank < val_type(g, v)->rank)
+        t.dim[t.rank++] = 1;
+    return build_reshape(g, build_cast(g, mask, DT_BOOL), t.rank, t.dim);
+}
+
+/* Is operand 1 the shape of what is picked: a count and the dimensions of a row? */
+static bool keeps_rows(OnnxNode *n, const Masked *m)
+{
+    if (!is_tensor(n, 1) || type_count(in_type(n, 1)) != 1 + m->trailing)
+        return false;
+    const Node *shape = graph_def(n->g, n->in[1]);
+    const Type *t = val_type(n->g, m->v);
+    bool same = m->trailing == 0 || (shape && shape->op == OP_concat);
+    for (int i = 1, at = t->rank - m->trailing; same && m->trailing && i < shape->nin; i++) {
+        same = graph_is_const(n->g, shape->in[i]);
+        Tensor part = same ? graph_tensor(n->g, shape->in[i]) : (Tensor){0};
+        for (int64_t k = 0; same && k < type_count(&part.type); k++)
+            same = tensor_i(&part, k) == t->dim[at++];
+    }
+    return same;
+}
+
+static bool keeps_axes(OnnxNode *n, const Masked *m)
+{
+    Ints perm;
+    bool same = attr_ints(n, "perm", &perm) && (perm.n || m->trailing == 0);
+    for (int i = 0; same && i < perm.n; i++)
+        same = perm.v[i] == i;
+    return same;
+}
+
+/* Expand to [count, ...], Reshape to one dimension, the first `count` elements. */
+static bool stays_picked(OnnxNode *n, Masked *m)
 {
     const Masked *end = masked_in(n, 2);
     if (strcmp(n->op, "Slice") == 0)
-        return end && end->kind == MASKED_COUNT && end->v.i == mask.i && known_to_be(n, 1, 0) &&
-               (!has_in(n, 3) || known_to_be(n, 3, 0)) && (!has_in(n, 4) || known_to_be(n, 4, 1));
-    bool expands = strcmp(n->op, "Expand") == 0 && is_tensor(n, 1) && type_count(in_type(n, 1)) == 1;
-    bool same = strcmp(n->op, "Transpose") == 0; /* of one dimension */
-    return expands || same || (strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1));
+        return end && end->kind == MASKED_COUNT && same_value(n->g, end->v, m->mask, MOST_NODES) &&
+               known_to_be(n, 1, 0) && (!has_in(n, 3) || known_to_be(n, 3, 0)) &&
+               (!has_in(n, 4) || known_to_be(n, 4, 1));
+    if (strcmp(n->op, "Reshape") == 0 && m->trailing > 0) {
+        const Type t = *val_type(n->g, m->v);
+        m->mask = build_expand(n->g, beside_rows(n->g, m->mask, m->v), t.rank, t.dim);
+        m->trailing = 0;
+    }
+    return (strcmp(n->op, "Expand") == 0 && keeps_rows(n, m)) ||
+           (strcmp(n->op, "Transpose") == 0 && keeps_axes(n, m)) ||
+           (strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1));
 }
 
 /* Sets what the node makes of its operand m; false: something unknown. */
@@ -164,7 +236,7 @@ static bool next_masked(OnnxNode *n, const Masked *m, Masked *next)
     else if (m->kind == MASKED_ROWS && strcmp(n->op, "Reshape") == 0 && known_to_be(n, 1, -1))
         next->kind = MASKED_EACH;
     else if (m->kind == MASKED_PICKED)
-        return stays_picked(n, m->mask);
+        return stays_picked(n, next);
     else
         return stays_masked(n, m);
     return true;
@@ -233,17 +305,28 @@ static Val set_masked_rows(Graph *g, Val x, Val mask, const Masked *m)
     return build3(g, OP_where, mask, v, x);
 }
 
-/* GatherND(x, at), where x has the mask's shape. */
+/* Is operand 0 a tensor of the mask's shape, with further dimensions perhaps? */
+static bool has_rows(OnnxNode *n, Val mask)
+{
+    const Type *rows = val_type(n->g, mask), *t = is_tensor(n, 0) ? in_type(n, 0) : NULL;
+    if (!t || t->rank < rows->rank)
+        return false;
+    const Type leading = type_make(t->dt, rows->rank, t->dim);
+    return type_same_shape(&leading, rows);
+}
+
+/* GatherND(x, at). */
 static bool picks(OnnxNode *n, const Masked *at, Masked *next)
 {
-    if (!at || at->kind != MASKED_TUPLES || !is_tensor(n, 0) || !dtype_is_float(in_type(n, 0)->dt) ||
-        !type_same_shape(in_type(n, 0), val_type(n->g, at->v)) || attr_int(n, "batch_dims", 0) != 0)
+    if (!at || at->kind != MASKED_TUPLES || !has_rows(n, at->v) || !dtype_is_float(in_type(n, 0)->dt) ||
+        attr_int(n, "batch_dims", 0) != 0)
         return false;
     *next = *at;
     next->kind = MASKED_PICKED;
     next->mask = at->v;
-    Val zero = scalar_like(n->g, n->in[0], 0);
-    next->v = build3(n->g, OP_where, build_cast(n->g, at->v, DT_BOOL), n->in[0], zero);
+    next->trailing = in_type(n, 0)->rank - val_type(n->g, at->v)->rank;
+    Val set = beside_rows(n->g, at->v, n->in[0]);
+    next->v = build3(n->g, OP_where, set, n->in[0], scalar_like(n->g, n->in[0], 0));
     return true;
 }
 
@@ -265,13 +348,14 @@ static bool combines(OnnxNode *n, Masked *next)
         Op op;
     } known[] = {{"Add", OP_add}, {"Sub", OP_sub}, {"Mul", OP_mul}};
     const Masked *a = masked_in(n, 0), *b = masked_in(n, 1);
-    if (a && b && a->mask.i != b->mask.i)
+    if (a && b && (a->kind != MASKED_PICKED || b->kind != MASKED_PICKED || a->trailing != b->trailing ||
+                   !same_value(n->g, a->mask, b->mask, MOST_NODES)))
         return false;
     for (int i = 0; (a || b) && n->nin == 2 && i < 3; i++) {
         if (strcmp(n->op, known[i].onnx) != 0)
             continue;
         Val x = picked_or_number(n, 0), y = picked_or_number(n, 1);
-        if (!x.i || !y.i)
+        if (!x.i || !y.i || (a && b && !type_same_shape(val_type(n->g, x), val_type(n->g, y))))
             return false;
         *next = a ? *a : *b;
         next->v = build2(n->g, known[i].op, x, y);
@@ -282,17 +366,19 @@ static bool combines(OnnxNode *n, Masked *next)
 
 static bool scatters(OnnxNode *n, const Masked *at, const Masked *from)
 {
-    bool plain = at && from && at->kind == MASKED_TUPLES && is_tensor(n, 0) &&
-                 attr_is(n, "reduction", "none", "none");
-    if (!plain || !type_same_shape(in_type(n, 0), val_type(n->g, at->v)))
+    Graph *g = n->g;
+    if (!at || !from || at->kind != MASKED_TUPLES || !has_rows(n, at->v) ||
+        !attr_is(n, "reduction", "none", "none"))
         return false;
-    Val mask = build_cast(n->g, at->v, DT_BOOL);
-    if (from->kind == MASKED_FIRST)
-        n->out[0] = scatter_masked(n->g, n->in[0], mask, from->v);
-    else if (from->kind == MASKED_EACH)
-        n->out[0] = set_masked_rows(n->g, n->in[0], mask, from);
-    else if (from->kind == MASKED_PICKED && from->mask.i == at->v.i)
-        n->out[0] = build3(n->g, OP_where, mask, from->v, n->in[0]);
+    Val mask = beside_rows(g, at->v, n->in[0]);
+    bool each = type_same_shape(in_type(n, 0), val_type(g, at->v));
+    if (each && from->kind == MASKED_FIRST)
+        n->out[0] = scatter_masked(g, n->in[0], mask, from->v);
+    else if (each && from->kind == MASKED_EACH)
+        n->out[0] = set_masked_rows(g, n->in[0], mask, from);
+    else if (from->kind == MASKED_PICKED && same_value(g, from->mask, at->v, MOST_NODES) &&
+             type_same_shape(val_type(g, from->v), in_type(n, 0)))
+        n->out[0] = build3(g, OP_where, mask, from->v, n->in[0]);
     return n->out[0].i && wrapped(n);
 }
 
