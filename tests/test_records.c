@@ -371,8 +371,8 @@ START_TEST(computed_in_place_of_parameters)
 }
 END_TEST
 
-/* So does a masked weight, beside a bias that the call does read; if --tie says that it is the parameter, it
- * does not. */
+/* So does a masked weight, beside a bias that the call does read; not if --train names the parameter alone. If
+ * --tie says that it is the parameter, it is not computed. */
 START_TEST(computed_beside_a_parameter)
 {
     Arena a = {0};
@@ -390,6 +390,10 @@ START_TEST(computed_beside_a_parameter)
     ck_assert(noted(r.m, ONNX_REMARK, "mul",
                     "was computed by the exporter and trains in place of "
                     "parameters that no node reads (of a.weight)"));
+    const char *glob = "a.*";
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){.train = &glob, .ntrain = 1}), "%s", r.d.msg);
+    ck_assert(!noted(r.m, ONNX_REMARK, "mul", "was computed by the exporter"));
+    ck_assert(noted(r.m, ONNX_REMARK, "a.weight", "no node reads a.weight, which --train names"));
     OnnxTie tie = {"mul", "a.weight"};
     ck_assert_msg(build_graph(&r, &(OnnxOptions){.tie = &tie, .nties = 1}), "%s", r.d.msg);
     ck_assert(!noted(r.m, ONNX_REMARK, "mul", "was computed by the exporter"));

@@ -49,7 +49,8 @@ static uint32_t group(Import *x, const Merged *merged, uint32_t *i, const char *
 static bool trains(const Import *x, const char *name)
 {
     Val v;
-    return scope_find(x, name, &v) && x->g->vals[v.i].kind == VAL_PARAM;
+    return scope_find(x, name, &v) && x->g->vals[v.i].kind == VAL_PARAM &&
+           (x->opt->ntrain == 0 || role_is_chosen(x, name));
 }
 
 /* Are all its values equal?  Else it may be made of several parameters, as a convolution with a norm folded
@@ -100,9 +101,11 @@ static void report_merged(Import *x, const Merged *merged)
             note(x, ONNX_REMARK, name[0], "%u bias%s of zeros %s (%s)%s", n, n > 1 ? "es" : "",
                  apart ? "restored" : "left out by the exporter, not trained", list,
                  apart ? "" : "; --untie restores them");
-        else if (apart || trains(x, kept)) {
+        else {
             for (uint32_t k = 0; k < n && !apart && initially_uniform(x, kept); k++)
                 add_weight_name(x, merged, kept, name[k]);
+            if (!apart && !trains(x, kept))
+                continue;
             note(x, ONNX_REMARK, kept, "%s %u more parameter%s with the same initial values (%s)%s",
                  apart ? "trains apart from" : "stands for", n, s, list,
                  apart ? ""
@@ -117,7 +120,7 @@ static void report_merged(Import *x, const Merged *merged)
 static bool trains_unnamed(const Import *x, const char *name)
 {
     Val v;
-    if (!scope_find(x, name, &v) || x->g->vals[v.i].kind != VAL_PARAM)
+    if (!trains(x, name) || !scope_find(x, name, &v))
         return false;
     const ModelName *m = x->g->vals[v.i].in_model;
     while (m && !onnx_is_unread(x->m, m->name))
@@ -183,19 +186,29 @@ static bool report_computed(Import *x, const Merged *merged)
     return true;
 }
 
-/* Notes parameters that no node reads, under whose names nothing is saved. */
+/* Lists parameters that no node reads, under whose names nothing is saved; chosen: those that --train names. */
+static uint32_t list_unread(Import *x, const Merged *merged, bool chosen, const char **name)
+{
+    const Names *list[] = {&merged->unread, &merged->lost};
+    uint32_t n = 0;
+    for (int k = 0; k < (chosen ? 2 : 1); k++)
+        for (uint32_t i = 0; i < list[k]->n; i++)
+            if (!names_a_value(x->g, list[k]->name[i]) && (!chosen || role_is_chosen(x, list[k]->name[i])))
+                name[n++] = list[k]->name[i];
+    return n;
+}
+
 static void report_unread(Import *x, const Merged *merged)
 {
-    const char **name = NEW(x->a, const char *, merged->unread.n + 1);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < merged->unread.n; i++)
-        if (!names_a_value(x->g, merged->unread.name[i]))
-            name[n++] = merged->unread.name[i];
+    const char **name = NEW(x->a, const char *, merged->unread.n + merged->lost.n + 1);
+    uint32_t n = list_unread(x, merged, true, name), chosen = n;
+    if (!chosen)
+        n = list_unread(x, merged, false, name);
     if (n)
         note(x, ONNX_REMARK, name[0],
-             "no node reads %s: tied to or merged with another (--tie OTHER=%s saves it), made a constant by "
+             "no node reads %s%s: tied to or merged with another (--tie OTHER=%s saves it), made a constant by "
              "the exporter (optimize=False keeps it), or not used",
-             listing(x, name, n), name[0]);
+             listing(x, name, n), chosen ? ", which --train names" : "", name[0]);
 }
 
 /* Does a parameter that the file has have as many elements? */

@@ -313,10 +313,10 @@ static bool looks_like_waves(const Tensor *t)
 
 /* ---- the rule ----------------------------------------------------------- */
 
-static bool listed(const OnnxOptions *opt, const char *name)
+bool role_is_chosen(const Import *x, const char *name)
 {
-    for (int i = 0; i < opt->ntrain; i++)
-        if (fnmatch(opt->train[i], name, 0) == 0)
+    for (int i = 0; i < x->opt->ntrain; i++)
+        if (fnmatch(x->opt->train[i], name, 0) == 0)
             return true;
     return false;
 }
@@ -326,7 +326,7 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
     const char *why = NULL, *reader = fixed_by(x, name);
     int64_t n = type_count(&t->type);
     const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
-    if (listed(x->opt, name) || (parameter && listed(x->opt, parameter))) {
+    if (role_is_chosen(x, name) || (parameter && role_is_chosen(x, parameter))) {
         note(x, ONNX_TRAINED, name, "chosen");
         return VAL_PARAM;
     }
