@@ -397,6 +397,9 @@ START_TEST(computed_beside_a_parameter)
     OnnxTie tie = {"mul", "a.weight"};
     ck_assert_msg(build_graph(&r, &(OnnxOptions){.tie = &tie, .nties = 1}), "%s", r.d.msg);
     ck_assert(!noted(r.m, ONNX_REMARK, "mul", "was computed by the exporter"));
+    glob = "*.weight";
+    ck_assert(!build_graph(&r, &(OnnxOptions){.train = &glob, .ntrain = 1}));
+    ck_assert_ptr_nonnull(strstr(r.d.msg, "--train *.weight: no node reads a.weight: the exporter has computed"));
     release(&r);
     arena_free(&a);
 }

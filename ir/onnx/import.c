@@ -428,7 +428,7 @@ static bool import_model(Import *x)
     TRY(import_inputs(x, gp));
     x->depth = 1;
     TRY(restore_ties(x));
-    merged_report(x);
+    TRY(merged_report(x));
     read_records(x->m);
     TRY(import_nodes(x, gp->n_node, gp->node));
     x->optional = false;

@@ -1,6 +1,7 @@
 /* merged_import.c -- initializers that stand for several parameters, or were computed from some (merged.c),
  * in the graph: what the nodes read, under which names weights are saved, and notes. */
 #include "onnx_int.h"
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -249,7 +250,34 @@ static void report_constants(Import *x, const Merged *merged)
              n > 1 ? "them" : "it");
 }
 
-void merged_report(Import *x)
+static bool names_any(const Import *x, const char *glob)
+{
+    bool any = false;
+    for (uint32_t i = 1; i < x->g->nvals; i++)
+        any |= x->g->vals[i].name && fnmatch(glob, x->g->vals[i].name, 0) == 0;
+    return any;
+}
+
+/* Fails if --train names nothing but parameters that no node reads. */
+static bool check_chosen(Import *x, const Merged *merged)
+{
+    const char **name = NEW(x->a, const char *, merged->unread.n + 1);
+    for (int k = 0; k < x->opt->ntrain; k++) {
+        const char *glob = x->opt->train[k];
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < merged->unread.n; i++)
+            if (fnmatch(glob, merged->unread.name[i], 0) == 0)
+                name[n++] = merged->unread.name[i];
+        if (n && !names_any(x, glob))
+            return fail(x->d,
+                        "--train %s: no node reads %s: the exporter has computed what the program makes of "
+                        "such parameters (optimize=False keeps them), or they are not used",
+                        glob, listing(x, name, n));
+    }
+    return true;
+}
+
+bool merged_report(Import *x)
 {
     const Merged *merged = model_merged(x->m);
     for (uint32_t i = 0; i < merged->nalias; i++)
@@ -258,4 +286,5 @@ void merged_report(Import *x)
     if (!report_computed(x, merged))
         report_unread(x, merged);
     report_constants(x, merged);
+    return check_chosen(x, merged);
 }

@@ -327,7 +327,8 @@ const Merged *model_merged(OnnxModel *m);
 const char *transposed_parameter(OnnxModel *m, const char *name, bool apart);
 /* Let nodes read, and the graph have, the initializers that the options ask for. */
 void merged_prepare(Import *x);
-void merged_report(Import *x);
+/* Notes what was found; fails if --train names nothing that the file has. */
+bool merged_report(Import *x);
 /* Is an initializer a constant that the exporter made, such as a mask that masks nothing? */
 bool is_own_constant(Import *x, const char *name, const Tensor *t);
 
