@@ -187,7 +187,8 @@ static bool report_computed(Import *x, const Merged *merged)
     return true;
 }
 
-/* Lists parameters that no node reads, under whose names nothing is saved; chosen: those that --train names. */
+/* Lists parameters that no node reads, under whose names nothing is saved; chosen: those alone that --train
+ * names. */
 static uint32_t list_unread(Import *x, const Merged *merged, bool chosen, const char **name)
 {
     const Names *list[] = {&merged->unread, &merged->lost};
@@ -207,8 +208,8 @@ static void report_unread(Import *x, const Merged *merged)
         n = list_unread(x, merged, false, name);
     if (n)
         note(x, ONNX_REMARK, name[0],
-             "no node reads %s%s: tied to or merged with another (--tie OTHER=%s saves it), made a constant by "
-             "the exporter (optimize=False keeps it), or not used",
+             "no node reads %s%s: tied to or merged with another (--tie OTHER=%s saves it), made a constant "
+             "by the exporter (optimize=False keeps it), or not used",
              listing(x, name, n), chosen ? ", which --train names" : "", name[0]);
 }
 
