@@ -231,11 +231,14 @@ enum { NPROPERTIES = sizeof properties / sizeof *properties };
 static bool quantity(Lex *l, const char *key, Quantity q, double *v)
 {
     TRY(lex_number(l, v));
+    const char *end = l->s;
     const UnitName *u = units[q];
     while (u->name && !lex_accept(l, u->name))
         u++;
-    if (!u->name)
+    if (!u->name) {
+        l->s = end; /* the line of the number, not of what follows */
         return lex_bad(l, unit_wanted[q]);
+    }
     *v *= u->factor;
     return (*v >= least[q] && *v <= most[q]) || fail(l->d, "line %d: %s is out of range", lex_line(l), key);
 }

@@ -34,6 +34,7 @@ static const struct {
     {"device toy \"a\"\nspeed 3", "line 2: expected vector, matrix or another property"},
     {"device toy \"a\"\nmemory", "line 2: expected a number"},
     {"device toy \"a\"\nmemory 3", "line 2: expected B, kB, MB"},
+    {"device toy \"a\"\nmemory 3\nalign 256 B", "line 2: expected B, kB, MB"},
     {"device toy \"a\"\nmemory 3 GB/s", "line 2: expected vector"},
     {"device toy \"a\"\nmemory_bandwidth 3 GB", "line 2: expected GB/s or TB/s"},
     {"device toy \"a\"\nmemory -3 GB", "line 2: memory is out of range"},
