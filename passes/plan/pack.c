@@ -26,10 +26,10 @@ enum {
     DEFAULT_MEGASTEPS = 4000,
     PASSES_PER_ROUND = 8,
     CLOCK_STEPS = 1 << 20,
-    FIRST_LIMIT = 1 << 22, /* most steps of a search in the first round */
+    FIRST_LIMIT = 1 << 20, /* most steps of a search in the first round */
     MAX_ROUNDS = 32,
     MERGE_STEPS = 256,     /* steps that making blocks takes, per buffer */
-    RESTARTS = 32,         /* searches in a turn, if each spends its limit */
+    RESTARTS = 8,          /* searches in a turn, if each spends its limit */
     GOOD_ENOUGH = 200, /* within 1/200 of the bound only a small part of the */
     GOOD_EFFORT = 32,  /* effort, 1/32, is spent on getting closer */
 };
