@@ -371,6 +371,37 @@ START_TEST(computed_in_place_of_parameters)
 }
 END_TEST
 
+/* Experts of which tokens take rows have their name, whatever the exporter calls its copy of them; not if the
+ * first axis is not what is indexed. */
+START_TEST(indexed_weight)
+{
+    static const char *const index[] = {"[%i]", "[None, %i]"};
+    Arena a = {0};
+    Builder b;
+    for (int k = 0; k < 2; k++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "22", true);
+        add_value(&b, &a, "y", FLOAT, "22", false);
+        add_value(&b, &a, "i", INT64, "21", true);
+        add_tensor(&b, "val_0", 2, (int64_t[]){2, 2}, odd);
+        add_recorded(&b, &a, "GatherND", "val_0 i", "w",
+                     arena_printf(&a, "[target=torch.ops.aten.index.Tensor](args = (%%p_e, %s))", index[k]),
+                     "['', 'w']");
+        add_node(&b, &a, "Mul", "x w", "y");
+        add_signature(&b, &a, "p_e: PARAMETER target='experts'\n");
+        Imported r = import_file(save(&b, &a, "indexed.onnx"));
+        bool named = false;
+        ck_assert_int_eq(params_with(&r, false), 1);
+        for (uint32_t i = 1; i < r.g.nvals; i++)
+            for (const ModelName *m = r.g.vals[i].in_model; m; m = m->next)
+                named |= strcmp(m->name, "experts") == 0;
+        ck_assert_int_eq(named, k == 0);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* So does a masked weight, beside a bias that the call does read; not if --train names the parameter alone,
  * or if --tie says that it is the parameter. */
 START_TEST(computed_beside_a_parameter)
@@ -521,6 +552,7 @@ Suite *suite_records(void)
     tcase_add_test(t, divisor_of_a_pool);
     tcase_add_test(t, probable_classes);
     tcase_add_test(t, computed_in_place_of_parameters);
+    tcase_add_test(t, indexed_weight);
     tcase_add_test(t, computed_beside_a_parameter);
     tcase_add_test(t, constant_beside_a_tie);
     tcase_add_test(t, made_of_several_parameters);

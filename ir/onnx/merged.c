@@ -283,6 +283,24 @@ static void find_transposed(Finder *f, uint32_t from, uint32_t n)
             add_transposed(f, from, r[i].name, r[i].param, false);
 }
 
+/* Finds a weight of which a call takes rows (tokens their experts), copied by default under a name such as
+ * val_0.  With an index of the first axis, not None, the copy's axes are the parameter's. */
+static void find_indexed(Finder *f, const Read *r)
+{
+    Merged *out = f->out;
+    const Record *c = &f->record[r->node];
+    const char *op = pb(f->m->proto->graph->node[r->node]->op_type);
+    if (r->weak || r->slot != 0 || r->name != r->of->name || r->param == r->of->name || c->nparam != 1 ||
+        declared(f->signature, r->of->name) || strcmp(op, "GatherND") != 0)
+        return;
+    const char *call = arena_printf(&f->m->arena, "[target=torch.ops.aten.index.Tensor](args = (%%%s, [%%",
+                                    c->param[0]->symbol);
+    if (!memmem(c->call, c->call_size, call, strlen(call)))
+        return;
+    out->alias = arena_grow(&f->m->arena, out->alias, out->nalias, &out->calias, sizeof *out->alias);
+    out->alias[out->nalias++] = (OnnxTie){r->of->name, r->param};
+}
+
 const char *transposed_parameter(OnnxModel *m, const char *name, bool apart)
 {
     const Merged *merged = model_merged(m);
@@ -568,6 +586,8 @@ const Merged *model_merged(OnnxModel *m)
         }
         tell_apart(&f, &f.read[i], n);
         find_transposed(&f, i, n);
+        for (uint32_t k = 0; k < n; k++)
+            find_indexed(&f, &f.read[i + k]);
     }
     f.known = name_map(&m->arena);
     for (uint32_t i = 0; i < f.nread; i++)
