@@ -81,9 +81,15 @@ static bool open_metrics(StepLog *l, int64_t first)
     Diag *d = &l->j->o->diag;
     if (!o->metrics)
         return true;
-    if (first > 0 && !file_is_stream(o->metrics))
-        TRY(keep_lines(o->metrics, first, l->j->val_due, d));
     l->metrics = file_open_log(o->metrics, first > 0);
+    if (l->metrics && first > 0 && !file_is_stream(o->metrics)) { /* the lines stay in a file of their own */
+        bool kept = keep_lines(o->metrics, first, l->j->val_due, d);
+        fclose(l->metrics);
+        l->metrics = kept ? file_open_log(o->metrics, true) : NULL;
+        TRY(kept);
+    }
+    if (!l->metrics && errno == EWOULDBLOCK)
+        return fail(d, "%s: another run writes it", o->metrics);
     return l->metrics || file_not_made(o->metrics, errno, d);
 }
 

@@ -8,6 +8,7 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -161,10 +162,14 @@ FILE *file_open_log(const char *path, bool goes_on)
     struct stat st;
     bool stream = stat(path, &st) == 0 && is_stream(&st);
     int fd = stream ? open_stream(path, &st)
-                    : open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (goes_on ? O_APPEND : O_TRUNC), 0666);
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+                    : open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (goes_on ? O_APPEND : 0), 0666);
+    bool taken = fd >= 0 && !stream && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    bool begun = fd >= 0 && !taken && (stream || goes_on || ftruncate(fd, 0) == 0 || errno == EINVAL);
+    FILE *f = begun ? fdopen(fd, "w") : NULL;
+    int error = taken ? EWOULDBLOCK : errno;
     if (fd >= 0 && !f)
         close(fd);
+    errno = error;
     return f;
 }
 

@@ -78,7 +78,7 @@ char *file_real_path(const char *path);
 bool file_is_stream(const char *path);
 bool file_is_folder(const char *path);
 /* Open a log to write bit by bit: a stream, or a file, which begins anew unless it `goes_on`.  NULL: errno
- * says why. */
+ * says why, EWOULDBLOCK: another process has it open as a log. */
 FILE *file_open_log(const char *path, bool goes_on);
 
 /* ---- folder.c: files of one folder that change together ------------------ */

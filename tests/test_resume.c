@@ -176,11 +176,13 @@ START_TEST(killed)
 }
 END_TEST
 
-/* A folder of checkpoints is locked as long as its run lives. */
+/* A folder of checkpoints and a file of metrics are locked as long as their run lives. */
 START_TEST(two_runs)
 {
-    pid_t pid = ckc_start("", MLP "--steps 100000000 --every 5 " KEPT);
+    pid_t pid = ckc_start("", MLP "--steps 100000000 --every 5 --metrics m.jsonl " KEPT);
     wait_for_checkpoint();
+    ckc_fails("", MLP "--steps 1 --metrics m.jsonl", 1, "m.jsonl: another run writes it");
+    ck_assert_int_eq(shell("grep -q '\"step\":5,' m.jsonl"), 0);
     ck_assert_int_eq(shell("mkdir second"), 0);
     ckc_fails("", "run none.ckp --resume " KEPT, 1, "another run");
     kill(pid, SIGKILL);
