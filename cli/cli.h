@@ -60,7 +60,6 @@ typedef struct {
     int64_t pareto;          /* ckc solve; 0: not said */
     int64_t capacity, align, max_steps; /* ckc pack; 0: not said */
     const char *shell;                  /* ckc help --completion */
-    const char **given;                 /* per row of the table of options: its last value; NULL: none */
     const char *of_model;               /* a given option that ckc solve does not have; NULL: none */
     const char *const *policies;        /* every ckc compare --policy NAME */
     int npolicies;

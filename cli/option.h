@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-typedef enum { TITLE, FLAG, TEXT, REAL, INTEGER, CHOICE, OTHER, LIST } Kind; /* LIST: values add up */
+typedef enum { TITLE, FLAG, TEXT, REAL, INTEGER, CHOICE, OTHER } Kind;
 
 typedef struct {
     unsigned groups;       /* OPTIONS_*: the commands that have it */
@@ -16,7 +16,7 @@ typedef struct {
     size_t off;               /* offset of its member in Options */
     double low, high;         /* range of a number */
     const char *const *names; /* names of its values, of which a CHOICE stores the index; NULL: any text */
-    bool (*parse)(Options *o, const char *arg); /* for OTHER and LIST */
+    bool (*parse)(Options *o, const char *arg); /* for OTHER */
 } Row;
 
 extern const Row option_rows[];

@@ -5,7 +5,6 @@
 #include "picture.h"
 #include <ctype.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,10 +162,6 @@ bool parse_bind(Options *o, const char *text)
         if (!eq || eq == item || !parse_integer(eq + 1, INT32_MIN, INT32_MAX, &v))
             return fail(&o->diag, "--bind: '%s' is not SYMBOL=SIZE, a whole number below 2^31", item);
         *eq = 0;
-        for (int i = 0; i < o->step.import.nbind; i++)
-            if (strcmp(o->step.import.bind[i].symbol, item) == 0 && o->step.import.bind[i].value != v)
-                return fail(&o->diag, "--bind: '%s' is given twice: %" PRId64 " and %" PRId64, item,
-                            o->step.import.bind[i].value, v);
         set_bind(&o->step.import, item, v, &o->arena);
     }
     return true;
@@ -358,18 +353,28 @@ static bool no_pass(Options *o, const char *name)
     return fail(&o->diag, "there is no pass '%s' (see ckc opt --list)%s", name, nearest_hint(&near, hint));
 }
 
-/* Appends names of passes to a list with commas. */
-static bool add_passes(Options *o, const char *text, const char **list)
+static bool parse_passes(Options *o, const char *text)
 {
-    *list = *list ? arena_printf(&o->arena, "%s,%s", *list, text) : text;
     for (const char *name; (name = next_item(o, &text));)
         if (strcmp(name, "all") != 0 && !pass_find(name))
             return no_pass(o, name);
     return true;
 }
 
-bool parse_only(Options *o, const char *text) { return add_passes(o, text, &o->passes); }
+bool parse_only(Options *o, const char *text)
+{
+    o->passes = text;
+    return parse_passes(o, text);
+}
 
-bool parse_disable(Options *o, const char *text) { return add_passes(o, text, &o->disable); }
+bool parse_disable(Options *o, const char *text)
+{
+    o->disable = text;
+    return parse_passes(o, text);
+}
 
-bool parse_dump(Options *o, const char *text) { return add_passes(o, text, &o->dump); }
+bool parse_dump(Options *o, const char *text)
+{
+    o->dump = text;
+    return parse_passes(o, text);
+}

@@ -41,14 +41,6 @@
     {                                                                                                        \
         groups, name, 0, arg, doc, OTHER, 0, 0, 0, names, fn                                                 \
     }
-#define LIST_NAMED(groups, name, arg, names, fn, doc)                                                        \
-    {                                                                                                        \
-        groups, name, 0, arg, doc, LIST, 0, 0, 0, names, fn                                                  \
-    }
-#define LIST_OF(groups, name, key, arg, fn, doc)                                                             \
-    {                                                                                                        \
-        groups, name, key, arg, doc, LIST, 0, 0, 0, NULL, fn                                                 \
-    }
 #define CALL(groups, name, key, arg, fn, doc)                                                                \
     {                                                                                                        \
         groups, name, key, arg, doc, OTHER, 0, 0, 0, NULL, fn                                                \
@@ -80,25 +72,24 @@ enum {
 
 const Row option_rows[] = {
     TITLED("Model:"),
-    LIST_OF(
-        MODEL | OFTEN, "bind", 0, "SYMBOL=SIZE,...", parse_bind,
-        "Sizes of symbolic dimensions, batch=8,seq=128; INPUT.K names a dimension that has no symbol, and "
-        "batch the first of every input where none is called so; INPUT=N is the value of an integer input"),
+    CALL(MODEL | OFTEN, "bind", 0, "SYMBOL=SIZE,...", parse_bind,
+         "Sizes of symbolic dimensions, batch=8,seq=128; INPUT.K names a dimension that has no symbol, and "
+         "batch the first of every input where none is called so; INPUT=N is the value of an integer input"),
     CALL(MODEL | RUN | LIBRARY, "init", 0, "RULE", parse_init,
          "Initial values of parameters exported without: normal[:DEVIATION], xavier, kaiming"),
     TEXT_OF(
         MODEL | RUN | LIBRARY, "weights", 0, "FILE", weights,
         "Start from these weights, under the model's names: .safetensors or .npz; 16-bit floats are widened"),
-    LIST_OF(STEP, "train", 0, "GLOB,...", parse_train, "Train these tensors, whatever the rule says"),
-    LIST_OF(STEP, "freeze", 0, "GLOB,...", parse_freeze, "Do not train these"),
+    CALL(STEP, "train", 0, "GLOB,...", parse_train, "Train these tensors, whatever the rule says"),
+    CALL(STEP, "freeze", 0, "GLOB,...", parse_freeze, "Do not train these"),
     IS(MODEL, "keep-batch-norm", 0, step.import.keep_batch_norm,
        "Leave inference-form BatchNormalization as it is"),
     IS(MODEL, "unbiased-var", 0, step.import.unbiased_var,
        "Running variance as PyTorch keeps it: times n/(n-1)"),
     IS(MODEL, "untie", 0, step.import.untie,
        "What the exporter merged because it was equal, or left out because it was zero, trains on its own"),
-    LIST_OF(MODEL, "tie", 0, "KEPT=COPY,...", parse_tie,
-            "Two weights are one: the copy is the kept one, or that transposed"),
+    CALL(MODEL, "tie", 0, "KEPT=COPY,...", parse_tie,
+         "Two weights are one: the copy is the kept one, or that transposed"),
 
     TITLED("Training step:"),
     CHOICE_OF(STEP, "loss", "KIND", step.loss, loss_name,
@@ -130,8 +121,8 @@ const Row option_rows[] = {
     REAL_OF(STEP, "eps", 0, step.number.eps, 0, 1e9, "Epsilon of adam and adamw (default 1e-8)"),
     REAL_OF(STEP, "weight-decay", 0, step.number.weight_decay, 0, 1e9,
             "Weight decay (default 0.01 for adamw, else 0)"),
-    LIST_OF(STEP, "no-decay", 0, "GLOB,...|auto", parse_no_decay,
-            "Parameters without weight decay; auto: those of less than two dimensions (biases, norms)"),
+    CALL(STEP, "no-decay", 0, "GLOB,...|auto", parse_no_decay,
+         "Parameters without weight decay; auto: those of less than two dimensions (biases, norms)"),
     IS(STEP, "nesterov", 0, step.nesterov, "Nesterov's form of momentum"),
     CALL(STEP, "accumulate", 0, "N|auto[:SYMBOL]", parse_accumulate,
          "Micro-batches of a step, each a batch of the data; gradients are averaged.  auto: the batch of "
@@ -195,10 +186,10 @@ const Row option_rows[] = {
     TEXT_OF(DATA | OFTEN, "data", 'd', "FILE|DIR", data,
             "Inputs and targets, npz or text (npz, npy, safetensors, TensorProto, ONNX test folder, or any "
             "text for a model of bytes; default: random inputs in valid ranges)"),
-    LIST_OF(DATA, "allow-path", 0, "DIR", parse_allow,
-            "Files that the model or the schedule names may lie in this folder, too; repeatable"),
-    LIST_OF(RUN | OFTEN, "save", 's', "FILE", parse_save,
-            "Write the trained weights, .onnx or .safetensors (.onnx: a copy of the model)"),
+    CALL(DATA, "allow-path", 0, "DIR", parse_allow,
+         "Files that the model or the schedule names may lie in this folder, too; repeatable"),
+    CALL(RUN | OFTEN, "save", 's', "FILE", parse_save,
+         "Write the trained weights, .onnx or .safetensors (.onnx: a copy of the model)"),
     IS(RUN | LIBRARY, "save-trained", 0, save_trained,
        "To .safetensors write only what trains, and running statistics: adapters without their base"),
     TEXT_OF(
@@ -227,14 +218,14 @@ const Row option_rows[] = {
     IS(EVAL, "reference", 0, reference, "Evaluate by interpretation in double precision"),
 
     TITLED("Passes:"),
-    LIST_OF(OPT | OFTEN, "passes", 'p', "NAME,...", parse_only, "Run these passes, in the pipeline's order"),
+    CALL(OPT | OFTEN, "passes", 'p', "NAME,...", parse_only, "Run these passes, in the pipeline's order"),
     IS(OPT | OFTEN, "list", 'l', list, "List the passes"),
 
     TITLED("Many plans:"),
     TEXT_OF(COMPARE | SWEEP | OOM | OFTEN, "budget", 'b', "SIZE", budget,
             "Most memory of a step, such as 40GB or 50% (of an instance: bytes or a percentage; default: to "
             "compare 50%, else the memory of a --device that is not here)"),
-    LIST_NAMED(
+    CALL_NAMED(
         COMPARE | OFTEN, "policy", "NAME", remat_policies, parse_compared,
         "Compare this one; repeatable: those named are compared, in their order, the search is called ckc; "
         "every-N, segments=1-2,4 and ratio=0.25 are of layers (default: all, and ckc)"),
@@ -282,7 +273,7 @@ const Row option_rows[] = {
     TEXT_OF(
         SWEEP | OFTEN, "output", 'o', "DIR", output,
         "Write report.html with the sweep, and the plan of its best point as ckc plan does, to this folder"),
-    LIST_NAMED(OUTPUT, "emit", "TARGET", emit_name, parse_emit,
+    CALL_NAMED(OUTPUT, "emit", "TARGET", emit_name, parse_emit,
                "What is written beside the schedule: c (default), its kernels; cuda: as well kernels.cu, a "
                "program for nvcc that trains, with weights.bin and, for --steps steps (10 unless given), "
                "data.bin, for 0 neither; onnx: as well step.onnx, the step as a model of standard operators; "
@@ -299,8 +290,8 @@ const Row option_rows[] = {
             "Compiled kernels and measured costs (default ~/.cache/ckc)"),
 
     TITLED("Looking inside:"),
-    LIST_OF(DEBUG, "dump", 0, "PASS|all", parse_dump, "Print the graph after a pass"),
-    LIST_OF(DEBUG, "disable", 0, "PASS,...", parse_disable, "Leave passes out"),
+    CALL(DEBUG, "dump", 0, "PASS|all", parse_dump, "Print the graph after a pass"),
+    CALL(DEBUG, "disable", 0, "PASS,...", parse_disable, "Leave passes out"),
     IS(DEBUG, "time-passes", 0, time_passes, "Print seconds per pass"),
 
     TITLED("Pages:"),
@@ -342,26 +333,14 @@ static const Row *row_named(unsigned groups, const char *name)
     return NULL;
 }
 
-/* An option that does not add up has one value. */
-static bool check_again(Options *o, const Row *r, const char *arg)
-{
-    const char **given = &o->given[r - option_rows], *before = *given;
-    *given = arg;
-    return !arg || r->kind == LIST || !before || strcmp(before, arg) == 0 ||
-           fail(&o->diag, "--%s is given twice: '%s' and '%s'", r->name, before, arg);
-}
-
 static bool set_option(Options *o, const Row *r, const char *arg)
 {
-    TRY(check_again(o, r, arg));
     if (!o->of_model && !row_named(SOLVE, r->name))
         o->of_model = r->name;
     void *at = (char *)o + r->off;
     int k = 0;
     switch (r->kind) {
-    case FLAG:
-        *(bool *)at = true;
-        return true;
+    case FLAG: *(bool *)at = true; return true;
     case TEXT:
         if (!*arg)
             return fail(&o->diag, "--%s: its value is empty", r->name);
@@ -371,12 +350,12 @@ static bool set_option(Options *o, const Row *r, const char *arg)
         return parse_name(o, r->name, r->names, arg, at);
     case REAL:
         return parse_real(arg, r->low, r->high, at) ||
-               fail(&o->diag, "--%s: '%s' is not a number from %g to %g", r->name, arg, r->low, r->high);
+               fail(&o->diag, "--%s: '%s' is not a number from %g to %g", r->name, arg, r->low,
+                    r->high);
     case INTEGER:
         return parse_integer(arg, (int64_t)r->low, (int64_t)r->high, at) ||
                fail(&o->diag, "--%s: '%s' is not a number from %.0f to %.0f", r->name, arg, r->low, r->high);
-    default:
-        return r->parse(o, arg);
+    default: return r->parse(o, arg);
     }
 }
 
@@ -477,7 +456,6 @@ void options_init(Options *o, const Subcommand *c)
                    .rtol = NAN,
                    .atol = NAN};
     o->step = (StepOptions){.number = optim_unsaid, .seed = 1};
-    o->given = NEW(&o->arena, const char *, NROWS);
 }
 
 bool options_parse(Options *o, const Subcommand *c, int argc, char **argv)

@@ -72,10 +72,6 @@ START_TEST(usage)
     ckc_refuses(MLP " --optimizer sgd --beta1 0.9", 1, "--beta1");
     ckc_refuses(MLP " --beta1 1", 1, "below 1");
     ckc_refuses("no/such/m.onnx", 1, "no/such/m.onnx: No such file");
-    ckc_refuses(MLP " --data a.npz --lr 1 --data b.npz", 1, "--data is given twice: 'a.npz' and 'b.npz'");
-    ckc_refuses(MLP " -b 50% --budget=60%", 1, "--budget is given twice: '50%' and '60%'");
-    ckc_refuses(MLP " --bind batch=8 --bind batch=9", 1, "--bind: 'batch' is given twice: 8 and 9");
-    ckc_accepts("plan " MLP " --bind batch=4 --bind batch=4 --freeze 0.bias --freeze 1.bias -o a -o a -q");
     ckc_refuses(MLP " --optimizer lion --beta2 1", 1, "below 1");
     ckc_refuses(MLP " --bind x.0=4,batch=5", 1, "--bind batch: other sizes");
     ckc_refuses(MLP " --bind batch=4 --output no/such/folder", 1, "no/such/folder");

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #define MLP CKC_SOURCE_DIR "/examples/mlp/model.onnx"
-#define MODEL MLP " --bind batch=64 --device fake "
-#define STEP MODEL "--moves 5000 "
+#define STEP MLP " --bind batch=64 --device fake --moves 5000 "
 
 static const char *string(json_t *o, const char *key)
 {
@@ -67,7 +66,7 @@ END_TEST
 
 START_TEST(memory_has_its_price_at_an_overhead)
 {
-    ckc_accepts("explain " MODEL "--moves 100000 --overhead 5% --offload no --json");
+    ckc_accepts("explain " STEP "--moves 100000 --overhead 5% --offload no --json");
     json_t *e = read_json("out"), *less = json_object_get(e, "less");
     ck_assert(real_of(less, "predicted_ms") > real_of(e, "predicted_ms"));
     ck_assert(real_of(less, "ms_per_gib") > 0);
