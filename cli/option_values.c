@@ -353,28 +353,18 @@ static bool no_pass(Options *o, const char *name)
     return fail(&o->diag, "there is no pass '%s' (see ckc opt --list)%s", name, nearest_hint(&near, hint));
 }
 
-static bool parse_passes(Options *o, const char *text)
+/* Appends names of passes to a list with commas. */
+static bool add_passes(Options *o, const char *text, const char **list)
 {
+    *list = *list ? arena_printf(&o->arena, "%s,%s", *list, text) : text;
     for (const char *name; (name = next_item(o, &text));)
         if (strcmp(name, "all") != 0 && !pass_find(name))
             return no_pass(o, name);
     return true;
 }
 
-bool parse_only(Options *o, const char *text)
-{
-    o->passes = text;
-    return parse_passes(o, text);
-}
+bool parse_only(Options *o, const char *text) { return add_passes(o, text, &o->passes); }
 
-bool parse_disable(Options *o, const char *text)
-{
-    o->disable = text;
-    return parse_passes(o, text);
-}
+bool parse_disable(Options *o, const char *text) { return add_passes(o, text, &o->disable); }
 
-bool parse_dump(Options *o, const char *text)
-{
-    o->dump = text;
-    return parse_passes(o, text);
-}
+bool parse_dump(Options *o, const char *text) { return add_passes(o, text, &o->dump); }

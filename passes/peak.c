@@ -3,7 +3,6 @@
 #include "ir/mem.h"
 #include "ir/module.h"
 #include <stdlib.h>
-#include <string.h>
 
 enum { SHOWN = 4 };
 
@@ -34,19 +33,12 @@ static Val *find_params(const Graph *g, const StepInfo *info, Arena *a)
     return param;
 }
 
-/* Is it a constant that the compiler made?  These are called c, c.1, ... (build.c). */
-static bool is_made(const Value *v)
-{
-    const char *rest = v->name + 1;
-    return v->kind == VAL_CONST && *v->name == 'c' &&
-           (!*rest || (*rest == '.' && !rest[1 + strspn(rest + 1, "0123456789")]));
-}
-
 const char *value_scope(const Graph *g, Val v, Arena *a)
 {
     v = g->vals[v.i].cast_of.i ? g->vals[v.i].cast_of : v;
     const Node *n = v.i ? graph_def(g, v) : NULL;
-    if (v.i && is_made(&g->vals[v.i]))
+    bool made = v.i && g->vals[v.i].kind == VAL_CONST && !g->vals[v.i].in_model; /* by the compiler */
+    if (made)
         return "";
     const char *name = n ? n->name : v.i ? g->vals[v.i].name : NULL;
     return name ? module_path(name, true, a) : "";
