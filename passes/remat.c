@@ -204,14 +204,14 @@ static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
     return ok;
 }
 
-/* Finds the schedule of least peak that the solver's search for it finds, which takes longer if best has one
- * already; then schedules of lower peaks, as long as its search for cost meets them, so that no budget is
- * refused that this search meets.  *found: the peak is lower than before. */
+/* Finds the schedule of least peak to 1 %, nearer by a longer search if best has one; then those of lower
+ * peaks that the search for cost meets, so that no budget it meets is refused. *found: the peak fell. */
 static bool find_least(Remat *r, RematResult *best, bool *found)
 {
     char err[REMAT_ERR];
     RematResult from = *best;
     RematOptions opt = options(r, 0);
+    opt.gap = from.n > 0 ? 0 : 0.01;
     if (from.n > 0) {
         opt.start = from.seq;
         opt.nstart = from.n;

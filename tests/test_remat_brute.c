@@ -394,6 +394,7 @@ END_TEST
 
 START_TEST(infeasible_budgets_are_not_met)
 {
+    int64_t moves = 0, near = 0;
     random_state = 5;
     for (int k = 0; k < 20; k++) {
         Dag d = dag_of(5, (uint32_t)below(1024), true);
@@ -410,9 +411,16 @@ START_TEST(infeasible_budgets_are_not_met)
         ck_assert_int_eq(r.min_budget, least);
         ck_assert_int_eq(r.peak, least);
         check_result(&inst, &r);
+        moves += r.moves;
+        remat_result_free(&r);
+        o.gap = 0.5;
+        ck_assert(remat_min_budget(&inst, &o, &r, err));
+        ck_assert(r.peak == least || r.peak <= r.min_budget_bound + r.min_budget_bound / 2);
+        near += r.moves;
         remat_result_free(&r);
         remat_free(&inst);
     }
+    ck_assert_int_lt(near, moves / 2);
 }
 END_TEST
 

@@ -207,7 +207,8 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
                  RematResult *result, char err[REMAT_ERR]);
 
 /* The smallest budget for which a schedule was found (result: that schedule) and
- * min_budget_bound. options->budget is ignored. */
+ * min_budget_bound. options->budget is ignored; options->gap: stop when the peak is this close to that
+ * bound. */
 bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
                       RematResult *result, char err[REMAT_ERR]);
 

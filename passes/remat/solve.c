@@ -566,6 +566,7 @@ bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
                       RematResult *result, char err[REMAT_ERR])
 {
     enum { NEAR = 1 << 14 }; /* 1 / NEAR of the bound is not worth a search */
+    enum { LAST = 8 };       /* with a gap, at most 1 / LAST of the moves follow */
     Problem p;
     Solver s;
     RematOptions o = *options;
@@ -573,12 +574,15 @@ bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
         return false;
     int64_t bound = bound_peak(&p, INT64_MAX);
     problem_free(&p);
-    o.budget = bound + bound / NEAR;
+    o.budget = bound + (int64_t)(fmax(1.0 / NEAR, o.gap) * (double)bound);
+    o.gap = 0;
     o.rough_bound = true; /* the better bound is known */
     if (!solver_init(&s, &p, inst, &o, result, err))
         return false;
     reach_budget(&s);
     int64_t last = 200 * (int64_t)p.nops + 5000; /* makes the schedule cheaper and easier to pack */
+    if (options->gap > 0 && o.max_moves > 0 && last > o.max_moves / LAST)
+        last = o.max_moves / LAST;
     o.max_moves += o.max_moves > 0 ? last : 0;
     thin_out(&s, last);
     result->feasible = true;
