@@ -62,6 +62,33 @@ START_TEST(values_decide_what_trains)
 }
 END_TEST
 
+/* A weight may begin as an identity, which holds zeros and ones as masks do: TorchScript's names tell. */
+START_TEST(identities_are_weights)
+{
+    static const char *const names[] = {"m.v.weight", "m.mask"}, *const producers[] = {"pytorch", "tf2onnx"};
+    static float identity[64];
+    Arena a = {0};
+    Builder b;
+    for (int i = 0; i < 64; i++)
+        identity[i] = i % 9 == 0;
+    start(&b, 13);
+    b.model.producer_name = (char *)(uintptr_t)producers[_i];
+    add_value(&b, &a, "x", FLOAT, "88", true);
+    add_value(&b, &a, "y", FLOAT, "88", false);
+    for (int i = 0; i < 2; i++)
+        add_tensor(&b, names[i], 2, (int64_t[]){8, 8}, identity);
+    add_node(&b, &a, "Transpose", "m.v.weight", "t");
+    add_node(&b, &a, "MatMul", "x t", "h");
+    add_node(&b, &a, "MatMul", "h m.mask", "y");
+    Imported r = import_file(save(&b, &a, "identity.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(kind_of(&r.g, "m.v.weight"), _i ? VAL_CONST : VAL_PARAM);
+    ck_assert_int_eq(kind_of(&r.g, "m.mask"), VAL_CONST);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* If nothing is chosen to train, a model with adapters gets a note on what PyTorch trains of it. */
 START_TEST(adapters_are_told)
 {
@@ -641,6 +668,7 @@ Suite *suite_trains(void)
     tcase_add_test(t, values_decide_what_trains);
     tcase_add_loop_test(t, exporters_say_what_trains, 0, 6);
     tcase_add_test(t, scalars_without_a_signature);
+    tcase_add_loop_test(t, identities_are_weights, 0, 2);
     tcase_add_test(t, adapters_are_told);
     tcase_add_test(t, biases_train);
     tcase_add_test(t, weights_of_classes_do_not_train);

@@ -16,8 +16,9 @@
  *       weights (as are the bias of a one-unit layer or the slope of PRelu), and PyTorch's
  *       exporters do not say that it was held by a module (signature; a module's path as
  *       its name, with a dot where torch.export's signature was dropped);
- *     - a mask: its elements are 0 and 1 in a table of rank >= 2 (and it is no bias of a
- *       recurrent network), or 0, 1 and large negative numbers (<= -50);
+ *     - a mask: its elements are 0 and 1 in a table of rank >= 2, or 0, 1 and large negative numbers
+ *       (<= -50), and it is no bias of a recurrent network, nor what PyTorch calls the `weight` of a
+ *       module;
  *     - a table of positions or frequencies: its columns are sampled sinusoids, or it is an
  *       arithmetic or geometric progression (masks and progressions that the signature
  *       calls parameters train; sinusoids are nn.Parameter without gradient too often);

@@ -252,6 +252,13 @@ static bool looks_like_mask(const Tensor *t)
     return low > 0 || (t->type.rank >= 2 && zeros > 0 && ones > 0);
 }
 
+/* PyTorch's modules hold parameters under this name; a fresh one may be an identity, as in ConViT. */
+static bool is_named_weight(const Import *x, const char *name)
+{
+    const char *last = strrchr(name, '.');
+    return from_pytorch(x) && last && strcmp(last, ".weight") == 0;
+}
+
 static bool looks_like_progression(const Tensor *t)
 {
     int64_t n = type_count(&t->type), widest = 0;
@@ -341,12 +348,14 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
         return VAL_CONST;
     else if (n == 1 && !role_is_held(x, name) && !(t->type.rank > 0 && role_is_weight(x, name)))
         return VAL_CONST; /* too many of them to be worth a note */
-    else if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED))
+    else if (t->data && n > 1 && !(tensor_is_uniform(t) && tensor_f(t, 0) > MASKED)) {
+        /* a bias of zeros and ones may look so */
+        bool may_be_mask = !said && !is_recurrent(x, name, BIAS) && !is_named_weight(x, name);
         why = looks_like_progression(t) ? (said ? NULL : "its values are a progression")
               : looks_like_waves(t)     ? "its values are sampled sinusoids"
-              : !said && looks_like_mask(t) && !is_recurrent(x, name, BIAS) ? "its values are a mask"
-                                                                            : NULL; /* a bias may look so */
-    else if (t->data && n > 1 && tensor_f(t, 0) == 0 && is_recurrent(x, name, STATES) &&
+              : may_be_mask && looks_like_mask(t) ? "its values are a mask"
+                                                  : NULL;
+    } else if (t->data && n > 1 && tensor_f(t, 0) == 0 && is_recurrent(x, name, STATES) &&
              !role_is_held(x, name))
         why = "the zeros that a recurrent network begins with";
     if (why) {
