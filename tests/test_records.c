@@ -402,6 +402,30 @@ START_TEST(indexed_weight)
 }
 END_TEST
 
+/* A class token that the exporter has repeated for each image of a batch is one of its own for each: a note
+ * says so. */
+START_TEST(repeated_for_a_batch)
+{
+    static float row[] = {1, 2, 1, 2, 1, 2, 1, 3};
+    Arena a = {0};
+    Builder b;
+    for (int k = 0; k < 2; k++) { /* the last row is another one, of the second tensor */
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "312", true);
+        add_value(&b, &a, "y", FLOAT, "312", false);
+        add_tensor(&b, "expand", 3, (int64_t[]){3, 1, 2}, row + 2 * k);
+        add_recorded(&b, &a, "Mul", "x expand", "y", "%m = mul(args = (%x, %expand))", "['', 'm']");
+        add_signature(&b, &a, "p_c: PARAMETER target='cls'\n");
+        Imported r = import_file(save(&b, &a, "repeated.onnx"));
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert(noted(r.m, ONNX_REMARK, "expand", "in place of parameters that no node reads (of cls)"));
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "expand", "the rows of expand, one parameter"), !k);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* So does a masked weight, beside a bias that the call does read; not if --train names the parameter alone,
  * or if --tie says that it is the parameter. */
 START_TEST(computed_beside_a_parameter)
@@ -552,6 +576,7 @@ Suite *suite_records(void)
     tcase_add_test(t, divisor_of_a_pool);
     tcase_add_test(t, probable_classes);
     tcase_add_test(t, computed_in_place_of_parameters);
+    tcase_add_test(t, repeated_for_a_batch);
     tcase_add_test(t, indexed_weight);
     tcase_add_test(t, computed_beside_a_parameter);
     tcase_add_test(t, constant_beside_a_tie);

@@ -168,6 +168,22 @@ static const char *list_behind(Import *x, const Merged *merged)
     return n ? listing(x, of, n) : listing(x, hidden->name, hidden->n);
 }
 
+/* Is it a parameter that the program expands to a fixed batch, such as a class token: equal rows of what
+ * torch.export calls expand, expand_1, ...? */
+static bool is_repeated(const Import *x, const char *name)
+{
+    Val v;
+    if (strncmp(name, "expand", 6) != 0 || !scope_find(x, name, &v))
+        return false;
+    Tensor t = graph_tensor(x->g, v);
+    int64_t rows = t.data && t.type.rank > 1 ? t.type.dim[0] : 0;
+    size_t bytes = rows > 0 ? (size_t)(type_bytes(&t.type) / rows) : 0;
+    for (int64_t i = 1; i < rows; i++)
+        if (memcmp(t.data, (const char *)t.data + (size_t)i * bytes, bytes) != 0)
+            return false;
+    return rows > 1;
+}
+
 static bool report_computed(Import *x, const Merged *merged)
 {
     const Names *list[] = {&merged->remade, &merged->computed, &merged->constant};
@@ -178,11 +194,16 @@ static bool report_computed(Import *x, const Merged *merged)
             n += trained_as(x, merged, list[k]->name[i], name + n);
     if (!n)
         return false;
+    const char *repeated = "";
+    for (uint32_t i = n; i-- > 0;)
+        if (is_repeated(x, name[i]))
+            repeated = arena_printf(x->a, "; the rows of %s, one parameter repeated for a batch, train apart",
+                                    name[i]);
     note(x, ONNX_REMARK, name[0],
          "%s computed by the exporter and train%s in place of parameters that no node reads "
-         "(of %s); export with optimize=False to train those%s",
+         "(of %s); export with optimize=False to train those%s%s",
          n > 1 ? arena_printf(x->a, "and %s: were", listing(x, name + 1, n - 1)) : "was", n > 1 ? "" : "s",
-         list_behind(x, merged),
+         list_behind(x, merged), repeated,
          hidden ? "; --tie TENSOR=PARAMETER saves one that is only reshaped as PARAMETER" : "");
     return true;
 }
