@@ -1,5 +1,4 @@
 /* remat.c -- chooses order and recomputation so that the arena fits the budget.
- *
  * The solver (passes/remat/) counts live bytes; the budget limits the packed arena.  If the arena of
  * a schedule is larger than the budget, the solver is asked again for that many bytes less. */
 #include "instance.h"
@@ -8,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Operators from which on a new try would not get as far again: it starts from the last schedule. */
-enum { LARGE = 5000 };
+/* Operators from which on the least peak is wanted to 1 % only; and from which on a new try would not get as
+ * far again: it starts from the last schedule. */
+enum { MANY = 1000, LARGE = 5000 };
 /* Bytes above the live bytes from which on the longest search for a packing takes a second. */
 enum { MUCH = 25000 };
 enum { TRIES = 8, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
@@ -204,14 +204,14 @@ static bool attempt_policy(Remat *r, int64_t live, int64_t budget)
     return ok;
 }
 
-/* Finds the schedule of least peak to 1 %, nearer by a longer search if best has one; then those of lower
- * peaks that the search for cost meets, so that no budget it meets is refused. *found: the peak fell. */
+/* Finds the schedule of least peak, going on from best if that has one, then those of lower peaks that the
+ * search for cost meets, so that no budget it meets is refused. *found: the peak fell. */
 static bool find_least(Remat *r, RematResult *best, bool *found)
 {
     char err[REMAT_ERR];
     RematResult from = *best;
     RematOptions opt = options(r, 0);
-    opt.gap = from.n > 0 ? 0 : 0.01;
+    opt.gap = from.n == 0 && r->in.inst.nops >= MANY ? 0.01 : 0; /* the rest takes long */
     if (from.n > 0) {
         opt.start = from.seq;
         opt.nstart = from.n;
