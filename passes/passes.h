@@ -141,6 +141,7 @@ typedef struct {
     Plan plan;
     MemCurve keep_all;            /* curve of the plan that recomputes nothing; n = 0: not known */
     const struct Packing *packed; /* packings that plan.c has made, the latest first */
+    double pack_share; /* what part of its steps the longest packing search may take; 0: all of them */
     uint32_t nrecomputed;        /* executions that run a step again */
     uint32_t nfetched;           /* executions that fetch a step's results instead */
     int64_t min_budget_bound;    /* no schedule fits below this */

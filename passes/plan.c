@@ -173,12 +173,14 @@ static const struct Packing *pack_with(Place *pl, int64_t goal, int64_t steps)
 }
 
 /* Search steps for this effort, fewer if few bytes can be saved: planning a small model does not take
- * seconds. */
-static int64_t steps_for(PackEffort effort, int64_t bytes)
+ * seconds.  The longest search takes its part of those. */
+static int64_t steps_for(const StepInfo *info, PackEffort effort, int64_t bytes)
 {
-    int64_t least = steps_of[PACK_LONG], worth = bytes * STEPS_PER_BYTE;
+    int64_t least = steps_of[PACK_LONG], most = steps_of[effort], worth = bytes * STEPS_PER_BYTE;
+    if (effort == PACK_LONGEST && info->pack_share > 0)
+        most = (int64_t)(info->pack_share * (double)most);
     worth = worth > least ? worth : least;
-    return worth < steps_of[effort] ? worth : steps_of[effort];
+    return worth < most ? worth : most;
 }
 
 /* Chooses offsets of the buffers above `base`.  Most schedules pack without a gap at once; a longer search
@@ -190,7 +192,7 @@ static bool pack(Place *pl, int64_t base, int64_t budget, PackEffort effort, Are
     int64_t live = base + k->result.max_load, goal = live + live / 200;
     goal = budget >= live && budget < goal ? budget : goal;
     if (effort > PACK_QUICK && base + k->result.arena > goal) {
-        int64_t steps = steps_for(effort, base + k->result.arena - goal);
+        int64_t steps = steps_for(pl->info, effort, base + k->result.arena - goal);
         k = pack_with(pl, goal - base, steps);
         TRY(k);
     }

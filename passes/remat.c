@@ -11,8 +11,7 @@
  * far again: it starts from the last schedule. */
 enum { MANY = 1000, LARGE = 5000 };
 /* Bytes above the live bytes from which on the longest search for a packing takes a second. */
-enum { MUCH = 25000 };
-enum { TRIES = 8, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
+enum { MUCH = 25000, TRIES = 8, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
 
 typedef struct {
     Graph *g;
@@ -679,6 +678,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     TRY(plan_place(g, info, 0, PACK_LONG, &kept, cx->tmp, cx->diag) &&
         plan_place_whole(g, info, &kept, &whole, cx));
     r.size = (ArenaSize){.arena = kept.arena_bytes, .live = kept.live_bytes};
+    info->pack_share = o->max_moves ? fmin(1, fmax(0.1, (double)o->max_moves / DEFAULT_MOVES)) : 1;
     info->plan.keep_all_bytes = whole.arena_bytes;
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = kept.predicted_ns;
