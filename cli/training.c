@@ -168,17 +168,27 @@ static bool hash_frozen(Job *j, uint64_t *hash)
     return true;
 }
 
-/* The numbers of an optimizer, each a key that may change.  Allocated in j's arena; returns their number. */
+static double number_of(const Node *n, const AttrDef *at)
+{
+    const void *v = (const char *)n->attr + at->off;
+    return at->type == AT_F64 ? *(const double *)v : (double)*(const int64_t *)v;
+}
+
+/* The numbers of an optimizer, each a key that may change: of all updates the largest, as some have no decay.
+ * Allocated in j's arena; returns their number. */
 static int update_keys(Job *j, RunKey **keys)
 {
-    const Node *n = update_of(j->plan->g);
-    const OpDef *def = node_def(n);
+    const Graph *g = j->plan->g;
+    const Node *first = update_of(g);
+    const OpDef *def = node_def(first);
     *keys = NEW(&j->arena, RunKey, def->nattrs);
     for (size_t i = 0; i < def->nattrs; i++) {
-        const AttrDef *at = &def->attrs[i];
-        const void *v = (const char *)n->attr + at->off;
-        double number = at->type == AT_F64 ? *(const double *)v : (double)*(const int64_t *)v;
-        (*keys)[i] = (RunKey){at->name, arena_printf(&j->arena, "%.10g", number), true};
+        double most = number_of(first, &def->attrs[i]);
+        for (uint32_t k = 0; k < g->norder; k++) {
+            const Node *n = &g->nodes[g->order[k].i];
+            most = node_def(n) == def ? fmax(most, number_of(n, &def->attrs[i])) : most;
+        }
+        (*keys)[i] = (RunKey){def->attrs[i].name, arena_printf(&j->arena, "%.10g", most), true};
     }
     return (int)def->nattrs;
 }

@@ -217,6 +217,13 @@ START_TEST(other_runs)
     ckc_fails("", MLP "--steps 4 --resume --precision bf16 " KEPT, 1, "with precision f32");
     ckc_prints(MODEL "--bind batch=4 --threads 1 -o p --steps 2 --resume --beta1 0.8 --lr 0.01 " KEPT,
                "the checkpoint was made with lr 0.001 (now 0.01), beta1 0.9 (now 0.8)\n");
+    for (int i = 0; i < 2; i++) { /* the others decay as before, whichever is updated first */
+        ckc_accepts(format(MODEL "--bind batch=4 --threads 1 -o p --steps 2 --resume --no-decay '*.%s' " KEPT,
+                           i ? "bias" : "weight"));
+        char *out = read_text("out");
+        ck_assert_msg(!strstr(out, "was made with"), "%s", out);
+        free(out);
+    }
     ckc_fails("", MODEL "--bind batch=8 --threads 1 --quiet -o p --steps 4 --resume " KEPT, 1, "[8,16]");
     ck_assert_int_eq(files_here(), before);
     ck_assert_int_eq(files_in("c"), 1);
