@@ -190,6 +190,12 @@ Val graph_const(Graph *g, const char *name, Type t, const void *data)
 
 /* ---- nodes --------------------------------------------------------------------- */
 
+bool nodes_alike(const Node *a, const Node *b)
+{
+    size_t size = node_def(a)->attr_size;
+    return a->op == b->op && a->nin == b->nin && (size == 0 || memcmp(a->attr, b->attr, size) == 0);
+}
+
 static Val *vals_dup(Arena *a, const Val *v, int n)
 {
     Val *copy = NEW(a, Val, n ? n : 1);

@@ -371,6 +371,7 @@ extern const OpDef *const op_table[OP_COUNT];
 Op op_find(const char *name); /* OP_NONE: no such operator */
 void op_attr_init(Op op, void *attr); /* defaults */
 static inline const OpDef *node_def(const Node *n) { return op_table[n->op]; }
+bool nodes_alike(const Node *a, const Node *b); /* the same operator, attributes and number of operands */
 static inline bool node_is_split(const Node *n) { return n->split.by != SPLIT_NONE; }
 /* Can n be split so?  Sets the axis along which. */
 bool node_axis(const Graph *g, const Node *n, SplitBy by, SplitAxis *axis);

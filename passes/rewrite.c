@@ -59,9 +59,7 @@ static Val mapped(const Sweep *s, Val v) { return v.i < s->nsubst ? s->subst[v.i
 
 static bool same_node(const Node *a, const Node *b)
 {
-    size_t size = node_def(a)->attr_size;
-    return a->op == b->op && a->nin == b->nin && memcmp(a->in, b->in, (size_t)a->nin * sizeof *a->in) == 0 &&
-           (size == 0 || memcmp(a->attr, b->attr, size) == 0);
+    return nodes_alike(a, b) && memcmp(a->in, b->in, (size_t)a->nin * sizeof *a->in) == 0;
 }
 
 /* The earlier node equal to n, or n's own id after entering it. */

@@ -26,6 +26,12 @@ int params_of(const Graph *g);                     /* the number of parameters *
 
 /* Imports the opened model, with --untie or without, and returns the number of its parameters. */
 int params_with(Imported *r, bool untie);
+typedef struct {
+    const char *name;
+    void *data; /* as the value of that name has it */
+} Fed;
+/* Evaluates the graph on n values; returns its first output, in a. */
+const float *output_of(Imported *r, Arena *a, int n, const Fed *in);
 /* The array of that name, which must be there; it is freed with the file. */
 Tensor array_of(DataFile *f, const char *name);
 const char *shared(Arena *a, const char *name); /* a copy in a of what shared_path() returns */

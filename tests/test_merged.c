@@ -452,6 +452,36 @@ START_TEST(folded_norms_are_not_merged)
 }
 END_TEST
 
+/* What lies transposed is named by its module, for --train and for the note on what it stands for. */
+START_TEST(chosen_by_the_name_of_its_module)
+{
+    static const char *const globs[] = {"a.weight", "c.weight"};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "22", true);
+    add_value(&b, &a, "y", FLOAT, "22", false);
+    add_tensor(&b, "val_1", 2, (int64_t[]){2, 2}, table);
+    add_tensor(&b, "c.weight", 1, (int64_t[]){2}, odd);
+    for (int i = 0; i < 2; i++)
+        add_recorded(&b, &a, "MatMul", i ? "h val_1" : "x val_1", i ? "g" : "h",
+                     i ? "[target=torch.ops.aten.linear.default](args = (%h, %p_b))"
+                       : "[target=torch.ops.aten.linear.default](args = (%x, %p_a))",
+                     NULL);
+    add_node(&b, &a, "Mul", "g c.weight", "y");
+    add_signature(&b, &a,
+                  "p_a: PARAMETER target='a.weight'\np_b: PARAMETER target='b.weight'\n"
+                  "p_c: PARAMETER target='c.weight'\n");
+    Imported r = import_file(save(&b, &a, "chosen.onnx"));
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(build_graph(&r, &(OnnxOptions){.train = &globs[i], .ntrain = 1}), "%s", r.d.msg);
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "val_1", "stands for 2 more parameters"), !i);
+    }
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* TorchScript's exporter writes an Identity in place of a weight that it merged; --untie undoes that. */
 START_TEST(identities_of_merged_weights)
 {
@@ -516,6 +546,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, merged_transposes_have_all_names);
     tcase_add_test(t, transposed_copies_are_tied_by_name);
     tcase_add_test(t, folded_norms_are_not_merged);
+    tcase_add_test(t, chosen_by_the_name_of_its_module);
     tcase_add_test(t, identities_of_merged_weights);
     tcase_add_test(t, clones_are_no_weights);
     suite_add_tcase(s, t);

@@ -179,11 +179,8 @@ START_TEST(elements_of_a_sequence)
     if (_i) {
         ck_assert_ptr_nonnull(strstr(r.d.msg, "operand 0 is not a sequence"));
     } else {
-        void **data = NEW(&a, void *, r.g.nvals);
-        data[graph_find(&r.g, "x").i] = (float[]){1, 2, 3, 4, 5, 6};
-        data[graph_find(&r.g, "w").i] = (float[]){10, 20, 30};
-        ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
-        const float *y = data[r.g.out[0].i];
+        const float *y = output_of(
+            &r, &a, 2, (Fed[]){{"x", (float[]){1, 2, 3, 4, 5, 6}}, {"w", (float[]){10, 20, 30}}});
         for (int i = 0; i < 6; i++)
             ck_assert_float_eq(y[i], (float)(i + 1 + 10 * (i % 3 + 1)));
     }

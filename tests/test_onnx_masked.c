@@ -22,12 +22,7 @@ START_TEST(what_a_mask_finds_no_elements_for_is_nan)
         x[i] = (float)i;
     for (int i = 0; i < 16; i++)
         source[i] = (float)(100 + i);
-    void **data = NEW(&a, void *, r.g.nvals);
-    data[graph_find(&r.g, "x").i] = x;
-    data[graph_find(&r.g, "mask").i] = mask;
-    data[graph_find(&r.g, "source").i] = source;
-    ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
-    const float *y = data[r.g.out[0].i];
+    const float *y = output_of(&r, &a, 3, (Fed[]){{"x", x}, {"mask", mask}, {"source", source}});
     for (int i = 0; i < 20; i++)
         ck_assert_float_eq(y[i], i < 8 ? 100 + (float)i : i < 12 ? (float)i : 96 + (float)i);
     for (int i = 20; i < 24; i++)
@@ -38,6 +33,10 @@ START_TEST(what_a_mask_finds_no_elements_for_is_nan)
 END_TEST
 
 static float two[] = {2};
+
+static const Fed xyz[] = {{"x", (float[]){1, 5, -INFINITY, 4, 2, 3}},
+                          {"y", (float[]){2, 3, 0, 2, 2, 1}},
+                          {"z", (float[]){10, 11, 12, 13, 14, 15}}};
 
 /* z[x > y] = x[x > y] * y[x > y], or two less that, as both exporters write it; another mask's elements have
  * other positions.
@@ -74,12 +73,7 @@ static bool import_product(Arena *a, Imported *r, const char *positions, float *
     *r = import_file(save(&b, a, "product.onnx"));
     if (!build_graph(r, &(OnnxOptions){0}))
         return false;
-    void **data = NEW(a, void *, r->g.nvals);
-    data[graph_find(&r->g, "x").i] = (float[]){1, 5, -INFINITY, 4, 2, 3};
-    data[graph_find(&r->g, "y").i] = (float[]){2, 3, 0, 2, 2, 1};
-    data[graph_find(&r->g, "z").i] = (float[]){10, 11, 12, 13, 14, 15};
-    ck_assert_msg(graph_eval(&r->g, data, a, &r->d), "%s", r->d.msg);
-    memcpy(z, data[r->g.out[0].i], 6 * sizeof *z);
+    memcpy(z, output_of(r, a, 3, xyz), 6 * sizeof *z);
     return true;
 }
 
@@ -141,12 +135,7 @@ START_TEST(tuples_of_a_mask_are_numbers_in_between)
     Arena a = {0};
     Imported r;
     ck_assert_msg(import_numbers(&a, &r, "most"), "%s", r.d.msg);
-    void **data = NEW(&a, void *, r.g.nvals);
-    data[graph_find(&r.g, "x").i] = (float[]){1, 5, -INFINITY, 4, 2, 3};
-    data[graph_find(&r.g, "y").i] = (float[]){2, 3, 0, 2, 2, 1};
-    data[graph_find(&r.g, "z").i] = (float[]){10, 11, 12, 13, 14, 15};
-    ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
-    const float *z = data[r.g.out[0].i];
+    const float *z = output_of(&r, &a, 3, xyz);
     for (int i = 0; i < 6; i++)
         ck_assert_float_eq(z[i], want[i]);
     release(&r);
@@ -209,13 +198,11 @@ START_TEST(rows_are_picked_by_masks_that_are_computed_alike)
     Imported r;
     for (int elements = 0; elements < 2; elements++) {
         ck_assert_msg(import_rows(&a, &r, "x y", elements, 2), "%s", r.d.msg);
-        void **data = NEW(&a, void *, r.g.nvals);
-        data[graph_find(&r.g, "x").i] = (float[]){1, 5, 2};
-        data[graph_find(&r.g, "y").i] = (float[]){2, 3, 2};
-        data[graph_find(&r.g, "a").i] = (float[]){1, 2, 3, 4, 5, 6};
-        data[graph_find(&r.g, "z").i] = (float[]){10, 11, 12, 13, 14, 15};
-        ck_assert_msg(graph_eval(&r.g, data, &a, &r.d), "%s", r.d.msg);
-        const float *z = data[r.g.out[0].i];
+        const float *z = output_of(&r, &a, 4,
+                                   (Fed[]){{"x", (float[]){1, 5, 2}},
+                                           {"y", (float[]){2, 3, 2}},
+                                           {"a", (float[]){1, 2, 3, 4, 5, 6}},
+                                           {"z", (float[]){10, 11, 12, 13, 14, 15}}});
         for (int i = 0; i < 6; i++)
             ck_assert_float_eq(z[i], want[i]);
         release(&r);

@@ -115,9 +115,8 @@ static bool same_value(const Graph *g, Val a, Val b, int depth)
         return memcmp(x.data, y.data, (size_t)type_bytes(&x.type)) == 0;
     }
     const Node *p = graph_def(g, a), *q = graph_def(g, b);
-    bool same = depth > 0 && p && q && p->op == q->op && p->nin == q->nin && p->nout == 1 &&
-                !(node_def(p)->traits & (OPT_RANDOM | OPT_ONCE)) &&
-                (!p->attr || memcmp(p->attr, q->attr, node_def(p)->attr_size) == 0);
+    bool same = depth > 0 && p && q && nodes_alike(p, q) && p->nout == 1 &&
+                !(node_def(p)->traits & (OPT_RANDOM | OPT_ONCE));
     for (int i = 0; same && i < p->nin; i++)
         same = same_value(g, p->in[i], q->in[i], depth - 1);
     return same;

@@ -339,7 +339,7 @@ Roles *roles_find(Import *x);
 int roles_lost_norms(const Import *x);
 /* Kind of an initializer (t->data given) or of a graph input without data (NULL). */
 ValKind role_of(Import *x, const char *name, const Tensor *t);
-/* Does --train name it? */
+/* Does --train name it, or the parameter that it is the transpose of? */
 bool role_is_chosen(const Import *x, const char *name);
 /* Is the constant a tensor of the model: does the signature declare it, or, without a signature, `noted`? */
 bool role_is_frozen(const Import *x, const char *name, bool noted);

@@ -322,8 +322,10 @@ static bool looks_like_waves(const Tensor *t)
 
 bool role_is_chosen(const Import *x, const char *name)
 {
+    const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
     for (int i = 0; i < x->opt->ntrain; i++)
-        if (fnmatch(x->opt->train[i], name, 0) == 0)
+        if (fnmatch(x->opt->train[i], name, 0) == 0 ||
+            (parameter && fnmatch(x->opt->train[i], parameter, 0) == 0))
             return true;
     return false;
 }
@@ -332,8 +334,7 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
 {
     const char *why = NULL, *reader = fixed_by(x, name);
     int64_t n = type_count(&t->type);
-    const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
-    if (role_is_chosen(x, name) || (parameter && role_is_chosen(x, parameter))) {
+    if (role_is_chosen(x, name)) {
         note(x, ONNX_TRAINED, name, "chosen");
         return VAL_PARAM;
     }
