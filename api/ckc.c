@@ -233,14 +233,14 @@ static int list_get(const List *l, int k, ckc_tensor *t)
     return 1;
 }
 
-/* Lists weights by name: not transposed copies that the exporter made, but those that a module holds. */
+/* Lists weights by their names in modules. */
 static void list_weights(ckc_session *s)
 {
     const Graph *g = s->job->plan->g;
     s->weight = (List){.what = "weight", .at = name_map(&s->arena)};
     for (uint32_t i = 1; i < g->nvals; i++)
         for (const ModelName *m = value_is_weight(&g->vals[i]) ? g->vals[i].in_model : NULL; m; m = m->next)
-            if (!m->transposed || m->of_module)
+            if (m->of != NAME_OF_FILE)
                 list_add(s, &s->weight, (Val){i}, m->name, m->transposed);
 }
 

@@ -362,12 +362,6 @@ void output_weight_end(Job *j, Val v)
     arena_free(&j->tmp);
 }
 
-/* Is m a name of v in the modules, not of a copy that the exporter transposed? */
-static bool is_of_module(const Graph *g, Val v, const ModelName *m)
-{
-    return graph_module_name(g, v) ? m->of_module : !m->transposed;
-}
-
 /* Is a weight that the step does not change what it is in the model's file? */
 static bool is_of_file(const Job *j, const Value *v)
 {
@@ -395,7 +389,7 @@ static Weight *list_weights(const Job *j, bool copy, int *n, Arena *a)
         if (!(copy ? is_copied(v) : value_is_weight(v) && (changes[i] || !j->o->save_trained)))
             continue;
         for (const ModelName *m = v->in_model; m; m = m->next)
-            if (copy ? !m->of_module : is_of_module(g, (Val){i}, m)) {
+            if (m->of != (copy ? NAME_OF_MODULE : NAME_OF_FILE)) {
                 w = arena_grow(a, w, count, &cap, sizeof *w);
                 w[count++] = (Weight){{i}, m};
             }
@@ -454,7 +448,7 @@ bool output_fits_model(Job *j)
     if (!saves(j->o, ".onnx"))
         return true;
     for (uint32_t i = 1; i < g->nvals; i++)
-        if (is_copied(&g->vals[i]) && !g->vals[i].in_model->of_module &&
+        if (is_copied(&g->vals[i]) && g->vals[i].in_model->of != NAME_OF_MODULE &&
             (changes[i] || !is_of_file(j, &g->vals[i])))
             name[n++] = g->vals[i].in_model->name;
     j->blame = j->model_path;
@@ -585,7 +579,8 @@ bool output_grads(Job *j)
             r.name[i] = arena_printf(&j->arena, "output/%s", r.name[i]);
         v[n++] = (NamedTensor){r.name[i], t};
         if (r.module[i])
-            v[n++] = (NamedTensor){r.module[i]->name, tensor_transposed(&t, &j->arena)};
+            v[n++] = (NamedTensor){r.module[i]->name,
+                                   r.module[i]->transposed ? tensor_transposed(&t, &j->arena) : t};
     }
     return npz_write(j->o->grads, n, v, &j->o->diag);
 }

@@ -454,7 +454,7 @@ static json_t *trainable_json(const Job *j)
         const ModelName *module = graph_module_name(j->plan->g, v);
         object_put(o, "name", text_json(graph_model_name(j->plan->g, v)));
         if (module)
-            object_put(o, "transpose_of", text_json(module->name));
+            object_put(o, module->transposed ? "transpose_of" : "parameter", text_json(module->name));
         object_put(o, "dtype", json_string(dtype_name[t->dt]));
         object_put(o, "shape", shape_json(t));
         array_put(a, o);

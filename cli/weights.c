@@ -59,6 +59,20 @@ static bool fits(const Type *t, const Type *want)
            dtype_size[t->dt] <= dtype_size[want->dt];
 }
 
+/* Have they the same dimensions but for some of extent 1, as a parameter that the program reshapes? */
+static bool is_reshaped(const Type *t, const Type *want)
+{
+    int i = 0, k = 0;
+    for (;; i++, k++) {
+        while (i < t->rank && t->dim[i] == 1)
+            i++;
+        while (k < want->rank && want->dim[k] == 1)
+            k++;
+        if (i == t->rank || k == want->rank || t->dim[i] != want->dim[k])
+            return i == t->rank && k == want->rank;
+    }
+}
+
 static Tensor widen(Arena *a, const Tensor *t, DType dt)
 {
     Tensor wide = {type_with(t->type, dt),
@@ -71,7 +85,7 @@ static Tensor widen(Arena *a, const Tensor *t, DType dt)
 static bool find(Given *x, const Value *v, const ModelName *m, Tensor *out)
 {
     char is[160], want[160];
-    Tensor t;
+    Tensor t, slice;
     int k = data_find(x->f, in_file(x, m->name));
     *out = (Tensor){.data = NULL};
     if (k < 0)
@@ -80,6 +94,11 @@ static bool find(Given *x, const Value *v, const ModelName *m, Tensor *out)
     TRY(data_tensor(x->f, k, &t, x->d));
     if (m->transposed && t.type.rank == 2)
         t = tensor_transposed(&t, x->g->arena);
+    Type one = type_with(v->type, t.type.dt);
+    if (is_reshaped(&t.type, &one))
+        t.type = one;
+    if (!type_same_shape(&t.type, &one) && tensor_slice(&t, &one, x->g->arena, &slice))
+        t = slice;
     if (!fits(&t.type, &v->type))
         return fail(x->d, "%s: '%s' is %s, in the model %s", x->o->weights, m->name, type_str(&t.type, is),
                     type_str(&v->type, want));
@@ -128,7 +147,7 @@ static bool give(Given *x, Value *v)
 {
     Tensor t = {.data = NULL}, next;
     for (const ModelName *m = v->in_model; m; m = m->next) {
-        if (m->transposed && !m->of_module) /* a copy that the exporter made */
+        if (m->transposed && m->of == NAME_OF_FILE) /* a copy that the exporter made */
             continue;
         TRY(find(x, v, m, &next));
         if (t.data && next.data && memcmp(t.data, next.data, (size_t)type_bytes(&v->type)) != 0)

@@ -125,31 +125,23 @@ void graph_rename(Graph *g, Val v, const char *name)
     *name_slot(g, g->vals[v.i].name) = v.i;
 }
 
-static void add_name(Graph *g, Val v, ModelName name)
+const char *const name_holder[NAME_HOLDERS] = {"", "file", "module"};
+
+void graph_name_in_model(Graph *g, Val v, ModelName name)
 {
     ModelName *more = NEW(g->arena, ModelName, 1);
     *more = name;
     const ModelName **end = &g->vals[v.i].in_model;
     while (*end && strcmp((*end)->name, name.name) != 0)
         end = (const ModelName **)(uintptr_t)&(*end)->next;
-    if (!*end)
-        *end = more;
-}
-
-void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed)
-{
-    add_name(g, v, (ModelName){.name = name, .transposed = transposed});
-}
-
-void graph_name_in_module(Graph *g, Val v, const char *name)
-{
-    add_name(g, v, (ModelName){.name = name, .transposed = true, .of_module = true});
+    more->next = *end ? (*end)->next : NULL;
+    *end = more;
 }
 
 const ModelName *graph_module_name(const Graph *g, Val v)
 {
     const ModelName *n = g->vals[v.i].in_model;
-    while (n && !n->of_module)
+    while (n && n->of != NAME_OF_MODULE)
         n = n->next;
     return n;
 }

@@ -110,6 +110,11 @@ int64_t tensor_i(const Tensor *t, int64_t i); /* element i as an integer, floats
 void    tensor_set_f(Tensor *t, int64_t i, double v);   /* rounds to the dtype, nearest even */
 void    tensor_cast(const Tensor *from, Tensor *to);    /* floats, to the dtype of to */
 Tensor  tensor_transposed(const Tensor *t, Arena *a);   /* a copy; t has two dimensions */
+/* t as slices that are equal, along dimensions in which `slice` has extent 1: *first is one, in t or a copy.
+ * false: they are not equal, or the shapes do not fit. */
+bool tensor_slice(const Tensor *t, const Type *slice, Arena *a, Tensor *first);
+/* *all: a copy of t, repeated along dimensions of extent 1.  false: the shapes do not fit. */
+bool tensor_expand(const Tensor *t, const Type *to, Arena *a, Tensor *all);
 int64_t int_of(double v); /* truncates; out of range: the nearest integer; NaN: INT64_MIN */
 void    tensor_set_i(Tensor *t, int64_t i, int64_t v);  /* wraps to the dtype; bool: v != 0 */
 float    bf16_to_f32(uint16_t h);
@@ -142,11 +147,14 @@ extern const char *const val_kind_name[VAL_KIND_COUNT];
 /* The memory in which a value lies. */
 typedef enum { SPACE_DEVICE, SPACE_HOST, SPACES } Space;
 
-/* A name that the model's file has for a value; a tied weight has several. */
+/* A name of a weight in the model's file, in the modules that it was exported from, or in both: exporters
+ * store what they make of a weight under names of their own.  A tied weight has several. */
+typedef enum { NAME_OF_BOTH, NAME_OF_FILE, NAME_OF_MODULE, NAME_HOLDERS } NameHolder;
+extern const char *const name_holder[NAME_HOLDERS]; /* "", "file", "module" */
 typedef struct ModelName {
     const char *name;
+    NameHolder of;
     bool transposed; /* the tensor of this name has the value's two dimensions exchanged */
-    bool of_module;  /* the name is not in the file, but in the module that it was exported from */
     const struct ModelName *next;
 } ModelName;
 
@@ -208,10 +216,8 @@ void graph_init(Graph *g, Arena *a, Diag *d);
 Val  graph_value(Graph *g, const char *name, Type t, ValKind kind);
 Val  graph_find(const Graph *g, const char *name); /* {0}: no such value */
 void graph_rename(Graph *g, Val v, const char *name);  /* the name is made unique, too */
-/* A further name of v in the model's file; the string is kept. */
-void graph_name_in_model(Graph *g, Val v, const char *name, bool transposed);
-/* The name of a weight in its module, which holds it transposed; the string is kept. */
-void graph_name_in_module(Graph *g, Val v, const char *name);
+/* A further name of v, or another holder of one that it has; the strings of `name` are kept. */
+void graph_name_in_model(Graph *g, Val v, ModelName name);
 const ModelName *graph_module_name(const Graph *g, Val v); /* NULL: all its names are in the file */
 /* Per value: does an update of the step change it?  Allocated in a. */
 bool *graph_updated(const Graph *g, Arena *a);
@@ -399,7 +405,7 @@ bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
 /* ---- print.c, parse.c, verify.c ----------------------------------------- */
 
 /* Text form, canonical, one statement per line:
- *   input|param|state|const %name: f32[8,3] [host] [as "name" [transposed|module], ...]
+ *   input|param|state|const %name: f32[8,3] [host] [as "name" [transposed] [file|module], ...]
  *                                           [@"file" offset | = {v, v, ...} | cast %v]
  *   %y: f32[8,2], %s: f32[8] = op %a, _, %b {attr=1, ints=[1,2]} [#group] [split rows|sum block]
  *                                           [remat %v] ["onnx name"]

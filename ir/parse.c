@@ -3,7 +3,7 @@
  *   graph   = "graph" "{" { source | node | update | output } "}"
  *   source  = ("input" | "param" | "state" | "const") name ":" type [ "host" ] [ "#" integer ]
  *             [ "batch" ] [ names ] [ data ]
- *   names   = "as" name { "," name }, name = string [ "transposed" | "module" ]
+ *   names   = "as" name { "," name }, name = string [ "transposed" ] [ "file" | "module" ]
  *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}" | "cast" name
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
  *             [ "split" ident integer ] [ "remat" name ] [ string ]
@@ -130,17 +130,15 @@ static bool model_names(P *p, Val v)
     if (!lex_accept(&p->lex, "as"))
         return true;
     do {
-        const char *name = NULL;
-        TRY(lex_string(&p->lex, &name));
-        bool module = lex_accept(&p->lex, "module");
-        bool transposed = !module && lex_accept(&p->lex, "transposed");
-        if ((module || transposed) && val_type(p->g, v)->rank != 2)
+        ModelName name = {.of = NAME_OF_BOTH};
+        TRY(lex_string(&p->lex, &name.name));
+        name.transposed = lex_accept(&p->lex, "transposed");
+        for (int i = NAME_OF_FILE; i < NAME_HOLDERS && !name.of; i++)
+            name.of = lex_accept(&p->lex, name_holder[i]) ? (NameHolder)i : NAME_OF_BOTH;
+        if (name.transposed && val_type(p->g, v)->rank != 2)
             return fail(p->lex.d, "line %d: %%%s is no matrix that is held transposed", lex_line(&p->lex),
                         p->g->vals[v.i].name);
-        if (module)
-            graph_name_in_module(p->g, v, name);
-        else
-            graph_name_in_model(p->g, v, name, transposed);
+        graph_name_in_model(p->g, v, name);
     } while (lex_accept(&p->lex, ","));
     return true;
 }

@@ -103,7 +103,7 @@ static void print_model_names(const ModelName *n, FILE *f)
     for (const char *sep = " as "; n; n = n->next, sep = ", ") {
         fputs(sep, f);
         print_quoted(n->name, f);
-        fputs(n->of_module ? " module" : n->transposed ? " transposed" : "", f);
+        fprintf(f, "%s%s%s", n->transposed ? " transposed" : "", n->of ? " " : "", name_holder[n->of]);
     }
 }
 

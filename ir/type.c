@@ -259,3 +259,60 @@ Tensor tensor_transposed(const Tensor *t, Arena *a)
                            (const char *)t->data + (size_t)(k * rows + i) * size, size);
     return r;
 }
+
+/* Does `to` have the dimensions of `slice`, but others where that has extent 1? */
+static bool expands_to(const Type *slice, const Type *to)
+{
+    bool fits = slice->rank == to->rank && slice->dt == to->dt;
+    for (int i = 0; i < slice->rank && fits; i++)
+        fits = slice->dim[i] == to->dim[i] || slice->dim[i] == 1;
+    return fits;
+}
+
+/* Where element i of a tensor lies in one of other extents: along dimensions of extent 1 at 0. */
+static int64_t element_in(const Type *other, const Type *of, int64_t i)
+{
+    int64_t at = 0, stride = 1;
+    for (int axis = of->rank - 1; axis >= 0; axis--) {
+        at += other->dim[axis] == 1 ? 0 : i % of->dim[axis] * stride;
+        stride *= other->dim[axis];
+        i /= of->dim[axis];
+    }
+    return at;
+}
+
+static void copy_elements(const Tensor *from, Tensor *to)
+{
+    size_t size = (size_t)dtype_size[to->type.dt];
+    int64_t n = type_count(&to->type);
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)to->data + (size_t)i * size,
+               (const char *)from->data + (size_t)element_in(&from->type, &to->type, i) * size, size);
+}
+
+bool tensor_slice(const Tensor *t, const Type *slice, Arena *a, Tensor *first)
+{
+    int64_t n = type_count(&t->type), last = type_count(slice) - 1;
+    size_t size = (size_t)dtype_size[slice->dt];
+    if (!expands_to(slice, &t->type) || n == 0)
+        return false;
+    *first = (Tensor){*slice, t->data};
+    if (element_in(&t->type, slice, last) != last) { /* its elements do not lie together */
+        first->data = arena_alloc(a, (size_t)type_bytes(slice), 1);
+        copy_elements(t, first);
+    }
+    bool equal = true;
+    for (int64_t i = 0; i < n && equal; i++)
+        equal = memcmp((const char *)t->data + (size_t)i * size,
+                       (const char *)first->data + (size_t)element_in(slice, &t->type, i) * size, size) == 0;
+    return equal;
+}
+
+bool tensor_expand(const Tensor *t, const Type *to, Arena *a, Tensor *all)
+{
+    if (!expands_to(&t->type, to))
+        return false;
+    *all = (Tensor){*to, arena_alloc(a, (size_t)type_bytes(to) + 1, 1)};
+    copy_elements(t, all);
+    return true;
+}

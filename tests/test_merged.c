@@ -352,6 +352,51 @@ START_TEST(transposed_weights_have_their_names)
 }
 END_TEST
 
+/* What the exporter has repeated for a batch (columns, not rows, of the second tensor) is one parameter,
+ * saved and loaded under its module's name, or --tie.s if the module has two; a saved model repeats it. */
+START_TEST(repeated_parameters)
+{
+    static float rows[] = {1, 2, 3, 1, 2, 3}, columns[] = {4, 4, 5, 5, 6, 6};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "213", true);
+    add_value(&b, &a, "y", FLOAT, "213", false);
+    add_tensor(&b, "expand", 3, (int64_t[]){2, 1, 3}, rows);
+    add_tensor(&b, "expand_1", 2, (int64_t[]){3, 2}, columns);
+    add_recorded(&b, &a, "Mul", "x expand", "h", "%h = mul(args = (%x, %expand))", "['', 'm', 'mul']");
+    add_recorded(&b, &a, "MatMul", "h expand_1", "g", "%g = mm(args = (%h, %expand_1))", "['', 'n', 'mm']");
+    add_node(&b, &a, "ReduceMean", "g", "m");
+    add_node(&b, &a, "Add", "x m", "y");
+    add_signature(&b, &a,
+                  "p_c: PARAMETER target='m.cls'\np_d: PARAMETER target='n.d'\n"
+                  "p_e: PARAMETER target='n.e'\n");
+    save(&b, &a, "repeated.onnx");
+    const char *args = "repeated.onnx --loss mse --optimizer sgd --quiet --tie expand_1=n.e";
+    ckc_accepts(format("%s -o o --steps 2 --save two.safetensors --save two.onnx --grads g.npz", args));
+    ck_assert(!has_array("two.safetensors", "expand") && !has_array("two.safetensors", "expand_1"));
+    Diag d = {0};
+    DataFile *f = data_open("two.safetensors", &d), *grads = data_open("g.npz", &d);
+    Tensor cls = array_of(f, "m.cls"), e = array_of(f, "n.e"), slope = array_of(grads, "m.cls");
+    ck_assert(cls.type.rank == 3 && type_count(&cls.type) == 3 && type_count(&slope.type) == 3);
+    ck_assert(e.type.dim[0] == 3 && e.type.dim[1] == 1 && tensor_f(&e, 0) != 4 && tensor_f(&cls, 1) != 2);
+    data_close(f);
+    data_close(grads);
+    ckc_accepts("run o/step.ckp --steps 2 --quiet --save again.safetensors");
+    same_file("again.safetensors", "two.safetensors");
+    ckc_accepts(format("two.onnx%s -o o --lr 0 --steps 1 --save saved.safetensors", strchr(args, ' ')));
+    same_file("saved.safetensors", "two.safetensors");
+    ckc_accepts(format("%s -o o --lr 0 --steps 1 --weights two.safetensors --save given.safetensors",
+                       args));
+    same_file("given.safetensors", "two.safetensors");
+    ckc_refuses("repeated.onnx --loss mse --tie expand=expand_1", 1, "what the file repeats");
+    ckc_accepts("repeated.onnx --loss mse --optimizer sgd --quiet -o o --steps 1 --train '*cls' "
+                "--save-trained --save one.safetensors");
+    ck_assert(has_array("one.safetensors", "m.cls") && !has_array("one.safetensors", "expand_1"));
+    arena_free(&a);
+}
+END_TEST
+
 /* Transposed weights that are equal, as adapters of several layers that start at zero, are one tensor of the
  * model: the first one's name selects it, it is saved under all names, and --untie tells them apart. */
 START_TEST(merged_transposes_have_all_names)
@@ -543,6 +588,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, what_the_program_creates_is_no_parameter);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
     tcase_add_test(t, transposed_weights_have_their_names);
+    tcase_add_test(t, repeated_parameters);
     tcase_add_test(t, merged_transposes_have_all_names);
     tcase_add_test(t, transposed_copies_are_tied_by_name);
     tcase_add_test(t, folded_norms_are_not_merged);

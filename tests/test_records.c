@@ -402,8 +402,8 @@ START_TEST(indexed_weight)
 }
 END_TEST
 
-/* A class token that the exporter has repeated for each image of a batch is one of its own for each: a note
- * says so. */
+/* A class token that the exporter has repeated for each image of a batch is one parameter, of which the first
+ * row has the values and under whose name it is saved. */
 START_TEST(repeated_for_a_batch)
 {
     static float row[] = {1, 2, 1, 2, 1, 2, 1, 3};
@@ -418,8 +418,11 @@ START_TEST(repeated_for_a_batch)
         add_signature(&b, &a, "p_c: PARAMETER target='cls'\n");
         Imported r = import_file(save(&b, &a, "repeated.onnx"));
         ck_assert_int_eq(params_with(&r, false), 1);
-        ck_assert(noted(r.m, ONNX_REMARK, "expand", "in place of parameters that no node reads (of cls)"));
-        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "expand", "the rows of expand, one parameter"), !k);
+        const Value *v = &r.g.vals[graph_find(&r.g, k ? "expand" : "cls").i];
+        ck_assert(v->kind == VAL_PARAM && v->data);
+        ck_assert_int_eq(v->type.dim[0], k ? 3 : 1);
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "expand", "the exporter repeats cls in it"), !k);
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "expand", "in place of parameters that no node reads"), k);
         release(&r);
     }
     arena_free(&a);

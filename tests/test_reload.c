@@ -40,7 +40,8 @@ START_TEST(odd_text)
 {
     same_graph_text("graph {\n"
                     "  input %x: f32[2] as \"a \\\"quoted\\\" \\\\ name, {of} %x\\x0a@ #1\"\n"
-                    "  param %as: f32[2,2] as \"w\", \"lm head\" transposed, \"v\", \"fc.w\" module\n"
+                    "  param %as: f32[2,2] as \"w\", \"lm head\" transposed file, \"v\", "
+                    "\"fc.w\" transposed module\n"
                     "  param %transposed: f32[2] as \"\" @\"dir/a \\\"b\\\".onnx\" 12\n"
                     "  state %s: f32[4] as \"s\" = {inf, -inf, nan, -nan}\n"
                     "  const %unread: f32[2] as \"mask\" = {0, -0}\n"
@@ -140,7 +141,7 @@ START_TEST(unread_constant)
         graph_init(&g, &a, &d);
         ck_assert_msg(plan_parse(&p,
                                  i ? text
-                                   : "plan 4 {\n  arena 192\n}\n"
+                                   : "plan 5 {\n  arena 192\n}\n"
                                      "graph {\n  input %x: f32[2]\n  const %c: f32[2] = {1, 2}\n"
                                      "  %y: f32[2] = relu %x\n  output %y\n}\n"
                                      "steps {\n  place %c@128+8\n"

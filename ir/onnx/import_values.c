@@ -17,9 +17,12 @@ void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
                                        arena_strndup(x->a, text, strlen(text))};
 }
 
-void name_value(Import *x, Val v, const char *name)
+void name_value(Import *x, Val v, const char *name) { name_value_of(x, v, name, NAME_OF_BOTH, false); }
+
+void name_value_of(Import *x, Val v, const char *name, NameHolder of, bool transposed)
 {
-    graph_name_in_model(x->g, v, arena_strndup(x->g->arena, name, strlen(name)), false);
+    name = arena_strndup(x->g->arena, name, strlen(name));
+    graph_name_in_model(x->g, v, (ModelName){.name = name, .of = of, .transposed = transposed});
 }
 
 void set_data_type(Import *x, Val v, int32_t data_type)
@@ -82,6 +85,10 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
         note(x, ONNX_REMARK, name, "its values should lie in '%s', which is not there: a run needs them",
              lacks);
     bool weight = kind != VAL_CONST || role_is_frozen(x, name, x->m->nnotes > notes);
+    if (kind == VAL_PARAM && import_repeated(x, name, &t, v)) {
+        set_data_type(x, *v, p->data_type);
+        return true;
+    }
     const char *module = x->depth == 0 ? transposed_parameter(x->m, name, x->opt->untie) : NULL;
     const char *shown = module ? module : name;
     bool refers = kind != VAL_CONST || (t.t.data && dtype_size[t.t.type.dt] == 1); /* at any address */
@@ -91,9 +98,9 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
     if (refers || weight)
         refer_to_file(x, *v, &t);
     if (weight && (kind != VAL_CONST || !role_is_transient(x, name))) {
-        name_value(x, *v, name);
+        name_value_of(x, *v, name, module ? NAME_OF_FILE : NAME_OF_BOTH, false);
         if (module)
-            graph_name_in_module(x->g, *v, arena_strndup(x->g->arena, module, strlen(module)));
+            name_value_of(x, *v, module, NAME_OF_MODULE, true);
     }
     set_data_type(x, *v, p->data_type);
     return true;

@@ -301,6 +301,12 @@ static void find_indexed(Finder *f, const Read *r)
     out->alias[out->nalias++] = (OnnxTie){r->of->name, r->param};
 }
 
+bool made_by_exporter(OnnxModel *m, const char *name)
+{
+    const Signature *s = model_signature(m);
+    return s->n && !declared(s, name);
+}
+
 const char *transposed_parameter(OnnxModel *m, const char *name, bool apart)
 {
     const Merged *merged = model_merged(m);

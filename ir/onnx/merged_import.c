@@ -47,11 +47,20 @@ static uint32_t group(Import *x, const Merged *merged, uint32_t *i, const char *
     return seen.n;
 }
 
+/* The parameter that a tensor of the file is, or repeats; {0}: it is none. */
+static Val parameter_of(const Import *x, const char *name)
+{
+    Val v = {0};
+    if (!scope_find(x, name, &v))
+        return v;
+    Val one = repeated_one(x, v);
+    v = one.i ? one : v;
+    return x->g->vals[v.i].kind == VAL_PARAM ? v : (Val){0};
+}
+
 static bool trains(const Import *x, const char *name)
 {
-    Val v;
-    return scope_find(x, name, &v) && x->g->vals[v.i].kind == VAL_PARAM &&
-           (x->opt->ntrain == 0 || role_is_chosen(x, name));
+    return parameter_of(x, name).i && (x->opt->ntrain == 0 || role_is_chosen(x, name));
 }
 
 /* Are all its values equal?  Else it may be made of several parameters, as a convolution with a norm folded
@@ -84,10 +93,14 @@ static void add_weight_name(Import *x, const Merged *merged, const char *kept, c
     Val v;
     if (!scope_find(x, kept, &v) || x->g->vals[v.i].kind != VAL_PARAM || ambiguous(merged, kept, name))
         return;
-    if (transposed)
-        graph_name_in_module(x->g, v, arena_strndup(x->g->arena, transposed, strlen(transposed)));
-    else
+    if (transposed) {
+        name_value_of(x, v, transposed, NAME_OF_MODULE, true);
+    } else if (made_by_exporter(x->m, kept)) {
+        name_value_of(x, v, kept, NAME_OF_FILE, false);
+        name_value_of(x, v, name, NAME_OF_MODULE, false);
+    } else {
         name_value(x, v, name);
+    }
 }
 
 static void report_merged(Import *x, const Merged *merged)
@@ -120,10 +133,9 @@ static void report_merged(Import *x, const Merged *merged)
  * reads. */
 static bool trains_unnamed(const Import *x, const char *name)
 {
-    Val v;
-    if (!trains(x, name) || !scope_find(x, name, &v))
+    if (!trains(x, name))
         return false;
-    const ModelName *m = x->g->vals[v.i].in_model;
+    const ModelName *m = x->g->vals[parameter_of(x, name).i].in_model;
     while (m && !onnx_is_unread(x->m, m->name))
         m = m->next;
     return !m;
@@ -168,22 +180,6 @@ static const char *list_behind(Import *x, const Merged *merged)
     return n ? listing(x, of, n) : listing(x, hidden->name, hidden->n);
 }
 
-/* Is it a parameter that the program expands to a fixed batch, such as a class token: equal rows of what
- * torch.export calls expand, expand_1, ...? */
-static bool is_repeated(const Import *x, const char *name)
-{
-    Val v;
-    if (strncmp(name, "expand", 6) != 0 || !scope_find(x, name, &v))
-        return false;
-    Tensor t = graph_tensor(x->g, v);
-    int64_t rows = t.data && t.type.rank > 1 ? t.type.dim[0] : 0;
-    size_t bytes = rows > 0 ? (size_t)(type_bytes(&t.type) / rows) : 0;
-    for (int64_t i = 1; i < rows; i++)
-        if (memcmp(t.data, (const char *)t.data + (size_t)i * bytes, bytes) != 0)
-            return false;
-    return rows > 1;
-}
-
 static bool report_computed(Import *x, const Merged *merged)
 {
     const Names *list[] = {&merged->remade, &merged->computed, &merged->constant};
@@ -194,16 +190,11 @@ static bool report_computed(Import *x, const Merged *merged)
             n += trained_as(x, merged, list[k]->name[i], name + n);
     if (!n)
         return false;
-    const char *repeated = "";
-    for (uint32_t i = n; i-- > 0;)
-        if (is_repeated(x, name[i]))
-            repeated = arena_printf(x->a, "; the rows of %s, one parameter repeated for a batch, train apart",
-                                    name[i]);
     note(x, ONNX_REMARK, name[0],
          "%s computed by the exporter and train%s in place of parameters that no node reads "
-         "(of %s); export with optimize=False to train those%s%s",
+         "(of %s); export with optimize=False to train those%s",
          n > 1 ? arena_printf(x->a, "and %s: were", listing(x, name + 1, n - 1)) : "was", n > 1 ? "" : "s",
-         list_behind(x, merged), repeated,
+         list_behind(x, merged),
          hidden ? "; --tie TENSOR=PARAMETER saves one that is only reshaped as PARAMETER" : "");
     return true;
 }

@@ -241,6 +241,8 @@ void set_data_type(Import *x, Val v, int32_t data_type);
 bool declared_type(const Onnx__ValueInfoProto *v, Type *t);
 /* Says that the value has this name in the file, under which it is saved. */
 void name_value(Import *x, Val v, const char *name);
+/* A name that only the file or only the module has, whose tensor may be transposed. */
+void name_value_of(Import *x, Val v, const char *name, NameHolder of, bool transposed);
 void note(Import *x, OnnxNoteKind kind, const char *name, const char *fmt, ...)
     PRINTF(4, 5);
 
@@ -325,12 +327,23 @@ const Merged *model_merged(OnnxModel *m);
 /* The parameter that an initializer is the transpose of and the file has not itself; NULL: none.  apart: what
  * was merged has been told apart. */
 const char *transposed_parameter(OnnxModel *m, const char *name, bool apart);
+/* Is it no tensor of the program, by the signature? */
+bool made_by_exporter(OnnxModel *m, const char *name);
 /* Let nodes read, and the graph have, the initializers that the options ask for. */
 void merged_prepare(Import *x);
 /* Notes what was found; fails if --train names nothing that the file has. */
 bool merged_report(Import *x);
 /* Is an initializer a constant that the exporter made, such as a mask that masks nothing? */
 bool is_own_constant(Import *x, const char *name, const Tensor *t);
+
+/* ---- repeated.c: parameters that the exporter has expanded ---------------- */
+
+/* The parameter of the program that a tensor repeats, as far as records tell; NULL: none, or not known. */
+const char *repeated_parameter(const Import *x, const char *name);
+/* *v: the tensor, a parameter, as the Expand of what it repeats; false: it is none of these. */
+bool import_repeated(Import *x, const char *name, const OnnxTensor *t, Val *v);
+/* The parameter that a value repeats so; {0}: none. */
+Val repeated_one(const Import *x, Val v);
 
 /* ---- roles.c: which tensors train --------------------------------------- */
 

@@ -323,6 +323,8 @@ static bool looks_like_waves(const Tensor *t)
 bool role_is_chosen(const Import *x, const char *name)
 {
     const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
+    if (!parameter && x->opt->ntrain)
+        parameter = repeated_parameter(x, name);
     for (int i = 0; i < x->opt->ntrain; i++)
         if (fnmatch(x->opt->train[i], name, 0) == 0 ||
             (parameter && fnmatch(x->opt->train[i], parameter, 0) == 0))

@@ -131,21 +131,27 @@ static bool elements(Save *s, Target *t, const void **data, size_t *size)
     return true;
 }
 
-static bool same_shape(Save *s, const Target *t, const WireField *proto)
+/* Gives a target the shape that it has in the file, which may repeat it (repeated.c). */
+static bool fit_shape(Save *s, Target *t, const WireField *proto)
 {
     const Type *type = &t->v->tensor.type;
+    Type there = {.dt = type->dt};
     Wire w = wire_of(proto->data, proto->size);
     WireField f;
-    int rank = 0;
-    bool same = true;
     while (wire_next(&w, &f)) {
         WireNumbers dims = wire_numbers(&f, WIRE_VARINT);
-        for (uint64_t v; f.number == TENSOR_DIMS && wire_number(&dims, &v); rank++)
-            same &= rank < type->rank && type->dim[rank] == (int64_t)v;
+        for (uint64_t v; f.number == TENSOR_DIMS && there.rank < MAX_RANK && wire_number(&dims, &v);)
+            there.dim[there.rank++] = (int64_t)v;
     }
+    if (type_equal(type, &there))
+        return true;
+    SaveValue *all = NEW(&s->a, SaveValue, 1);
+    *all = *t->v;
     char text[160];
-    return (same && rank == type->rank) ||
-           fail(s->d, "'%s' has another shape in the model than %s", t->v->name, type_str(type, text));
+    if (!tensor_expand(&t->v->tensor, &there, &s->a, &all->tensor))
+        return fail(s->d, "'%s' has another shape in the model than %s", t->v->name, type_str(type, text));
+    t->v = all;
+    return true;
 }
 
 /* Append elements to the external file, and the reference to it to the tensor's head. */
@@ -241,7 +247,7 @@ static bool initializer(Save *s, const WireField *proto, size_t whole)
         TRY(external_elements(s, proto, &data, &size));
         return write_tensor(s, &head, data, size, true);
     }
-    TRY(same_shape(s, t, proto));
+    TRY(fit_shape(s, t, proto));
     t->elem = number_in(proto, TENSOR_TYPE);
     TRY(elements(s, t, &data, &size));
     t->placed = true;

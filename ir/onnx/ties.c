@@ -96,10 +96,10 @@ static Val untied(const Import *x, Val v, bool *turned)
     return transposed ? made->in[0] : v;
 }
 
-/* Lets a name stand for a, or for a transposed. */
+/* Lets a name of the file stand for a, or for a transposed, then the exporter's copy. */
 static void rename_tied(Import *x, const char *name, Val a, bool turned)
 {
-    graph_name_in_model(x->g, a, name, turned);
+    name_value_of(x, a, name, turned ? NAME_OF_FILE : NAME_OF_BOTH, turned);
     scope_set(x, name, turned ? build_transpose(x->g, a, (int[]){1, 0}) : a);
 }
 
@@ -112,16 +112,18 @@ bool onnx_is_unread(OnnxModel *m, const char *name)
     return found;
 }
 
-/* Has a saved under the name of a parameter that the file does not have. */
-static void tie_unread(Import *x, Val a, const char *name)
+/* Has a, which is `kept` in the file, saved under the name of a parameter that the file does not have. */
+static void tie_unread(Import *x, Val a, const char *kept, const char *name)
 {
     bool turned = false;
-    name = arena_strndup(x->g->arena, name, strlen(name));
-    a = untied(x, a, &turned);
-    if (graph_module_name(x->g, a))
-        graph_name_in_module(x->g, a, name);
-    else
-        graph_name_in_model(x->g, a, name, turned);
+    Val one = repeated_one(x, a);
+    a = one.i ? one : untied(x, a, &turned);
+    const ModelName *module = graph_module_name(x->g, a);
+    bool made = made_by_exporter(x->m, kept);
+    if (!module && made)
+        name_value_of(x, a, kept, NAME_OF_FILE, turned);
+    name_value_of(x, a, name, module || made || turned ? NAME_OF_MODULE : NAME_OF_BOTH,
+                  module ? module->transposed : turned);
 }
 
 /* Carries out --tie a=b: b becomes a, or a transposed, with what was tied to b before. */
@@ -130,11 +132,14 @@ static bool tie(Import *x, const OnnxTie *t)
     Val a, b;
     bool kept = scope_find(x, t->kept, &a), copy = scope_find(x, t->copy, &b);
     if (kept && !copy && onnx_is_unread(x->m, t->copy)) {
-        tie_unread(x, a, t->copy);
+        tie_unread(x, a, t->kept, t->copy);
         return true;
     }
     if (!kept || !copy)
         return fail(x->d, "--tie %s=%s: no such weights", t->kept, t->copy);
+    if (repeated_one(x, a).i || repeated_one(x, b).i)
+        return fail(x->d, "--tie %s=%s: what the file repeats can only be a parameter that no node reads",
+                    t->kept, t->copy);
     const Type *ta = val_type(x->g, a), *tb = val_type(x->g, b);
     bool turned = !type_equal(ta, tb), of_b = false;
     if (turned && !transposes(ta, tb))
@@ -149,12 +154,12 @@ static bool tie(Import *x, const OnnxTie *t)
     rename_tied(x, t->copy, a, turned);
     for (; name; name = name->next) {
         bool other = name->transposed ^ of_b ^ turned;
-        if (name->of_module && other)
-            graph_name_in_module(x->g, a, name->name);
-        else if (name->of_module)
-            graph_name_in_model(x->g, a, name->name, false);
+        if (name->of == NAME_OF_MODULE)
+            name_value_of(x, a, name->name, name->of, other);
         else if (strcmp(name->name, t->copy) != 0)
             rename_tied(x, name->name, a, other);
+        if (name->of == NAME_OF_FILE)
+            name_value_of(x, a, name->name, name->of, other);
     }
     note(x, ONNX_REMARK, t->copy, "tied to '%s'", t->kept);
     return true;

@@ -125,10 +125,12 @@ def distance(got, want):
 
 
 def stored_as(arrays, match):
-    """Tensors under parameters' names, as far as the file holds them in the same shape or transposed."""
+    """Tensors under parameters' names: as modules hold them, or the file, in the same shape or transposed."""
     found = {}
     for name, (held, word, _) in match.items():
-        if held in arrays and word in ("same", "transposed", "reshaped"):
+        if name in arrays:
+            found[name] = torch.from_numpy(arrays[name])
+        elif held in arrays and word in ("same", "transposed", "reshaped"):
             found[name] = torch.from_numpy(arrays[held].T.copy() if word == "transposed" else arrays[held])
     return found
 
