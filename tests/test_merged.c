@@ -353,7 +353,7 @@ START_TEST(transposed_weights_have_their_names)
 END_TEST
 
 /* What the exporter has repeated for a batch (columns, not rows, of the second tensor) is one parameter,
- * saved and loaded under its module's name, or --tie.s if the module has two; a saved model repeats it. */
+ * saved and loaded under its module's name, or that of --tie if it has two; a saved model repeats it. */
 START_TEST(repeated_parameters)
 {
     static float rows[] = {1, 2, 3, 1, 2, 3}, columns[] = {4, 4, 5, 5, 6, 6};
