@@ -194,6 +194,16 @@ void add_signature(Builder *b, Arena *a, const char *lines)
         add_metadata(b, a, "pkg.torch.export.ExportedProgram.graph_signature", lines);
 }
 
+void add_origins(Builder *b, Arena *a, const char *name, const char *names)
+{
+    Onnx__ValueInfoProto *v = NEW(a, Onnx__ValueInfoProto, 1);
+    onnx__value_info_proto__init(v);
+    v->name = (char *)(uintptr_t)name;
+    add_record(a, &v->base, 4, "pkg.onnxscript.optimizer.folded_from", names);
+    b->graph.value_info = b->infos;
+    b->infos[b->graph.n_value_info++] = v;
+}
+
 void add_bool(Builder *b, const char *name, bool value)
 {
     static int32_t values[] = {0, 1};

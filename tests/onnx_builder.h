@@ -22,6 +22,7 @@ typedef struct {
     Onnx__TensorShapeProto shape[MOST];
     Onnx__TensorShapeProto__Dimension dim[MOST][5], *dimp[MOST][5];
     size_t nvalue;
+    Onnx__ValueInfoProto *infos[MOST];
 } Builder;
 
 enum { FLOAT = 1, INT64 = 7 }; /* TensorProto.DataType */
@@ -53,6 +54,8 @@ Onnx__NodeProto *add_recorded(Builder *b, Arena *a, const char *op, const char *
                               const char *call, const char *scope);
 /* Says that the model is PyTorch's, with these lines as the exported program's signature; NULL: without. */
 void add_signature(Builder *b, Arena *a, const char *lines);
+/* Says from what the exporter has computed a tensor: "['w', 'expand']". */
+void add_origins(Builder *b, Arena *a, const char *name, const char *names);
 const char *save(Builder *b, Arena *a, const char *path); /* writes the model; returns path */
 
 #endif

@@ -353,7 +353,7 @@ START_TEST(transposed_weights_have_their_names)
 END_TEST
 
 /* What the exporter has repeated for a batch (columns, not rows, of the second tensor) is one parameter,
- * saved and loaded under its module's name, or that of --tie if it has two; a saved model repeats it. */
+ * saved and loaded under its module's name, or that of --tie if it is computed; a saved model repeats it. */
 START_TEST(repeated_parameters)
 {
     static float rows[] = {1, 2, 3, 1, 2, 3}, columns[] = {4, 4, 5, 5, 6, 6};
@@ -364,6 +364,8 @@ START_TEST(repeated_parameters)
     add_value(&b, &a, "y", FLOAT, "213", false);
     add_tensor(&b, "expand", 3, (int64_t[]){2, 1, 3}, rows);
     add_tensor(&b, "expand_1", 2, (int64_t[]){3, 2}, columns);
+    add_origins(&b, &a, "expand", "['m.cls', 'val_0', 'val_1']");
+    add_origins(&b, &a, "expand_1", "['mul', 'n.e', 'val_2']");
     add_recorded(&b, &a, "Mul", "x expand", "h", "%h = mul(args = (%x, %expand))", "['', 'm', 'mul']");
     add_recorded(&b, &a, "MatMul", "h expand_1", "g", "%g = mm(args = (%h, %expand_1))", "['', 'n', 'mm']");
     add_node(&b, &a, "ReduceMean", "g", "m");

@@ -403,26 +403,42 @@ START_TEST(indexed_weight)
 END_TEST
 
 /* A class token that the exporter has repeated for each image of a batch is one parameter, of which the first
- * row has the values and under whose name it is saved. */
+ * row has the values and under whose name it is saved.  Not so if the rows differ, if something else has been
+ * computed of it, or one of equal values may be another parameter's, too; nor does it train if it is
+ * detached, or a buffer. */
 START_TEST(repeated_for_a_batch)
 {
-    static float row[] = {1, 2, 1, 2, 1, 2, 1, 3};
+    static float row[] = {1, 2, 1, 2, 1, 2, 1, 3}, same[] = {5, 5, 5, 5, 5, 5};
+    static const struct {
+        float *data;
+        const char *origins, *name; /* NULL: does not train */
+        int rows;
+    } cases[] = {{row, "['cls', 'val_0']", "cls", 1},
+                 {row, "['cls', 'detach', 'val_0']", NULL, 3},
+                 {row, "['cls', 'mul_1', 'val_0']", "expand", 1},
+                 {row, "['table', 'val_0']", NULL, 3},
+                 {row + 2, "['cls', 'val_0']", "expand", 3},
+                 {same, "['cls', 'val_0']", "expand", 1}};
     Arena a = {0};
     Builder b;
-    for (int k = 0; k < 2; k++) { /* the last row is another one, of the second tensor */
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         start(&b, 13);
         add_value(&b, &a, "x", FLOAT, "312", true);
         add_value(&b, &a, "y", FLOAT, "312", false);
-        add_tensor(&b, "expand", 3, (int64_t[]){3, 1, 2}, row + 2 * k);
-        add_recorded(&b, &a, "Mul", "x expand", "y", "%m = mul(args = (%x, %expand))", "['', 'm']");
-        add_signature(&b, &a, "p_c: PARAMETER target='cls'\n");
+        add_tensor(&b, "expand", 3, (int64_t[]){3, 1, 2}, cases[k].data);
+        add_origins(&b, &a, "expand", cases[k].origins);
+        add_recorded(&b, &a, "Mul", "x expand", "y", "%m = mul(args = (%x, %expand))", "['', 'n', 'm']");
+        add_signature(&b, &a,
+                      "p_c: PARAMETER target='cls'\np_d: PARAMETER target='other'\n"
+                      "b_t: BUFFER target='table' persistent=True\n");
         Imported r = import_file(save(&b, &a, "repeated.onnx"));
-        ck_assert_int_eq(params_with(&r, false), 1);
-        const Value *v = &r.g.vals[graph_find(&r.g, k ? "expand" : "cls").i];
-        ck_assert(v->kind == VAL_PARAM && v->data);
-        ck_assert_int_eq(v->type.dim[0], k ? 3 : 1);
-        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "expand", "the exporter repeats cls in it"), !k);
-        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "expand", "in place of parameters that no node reads"), k);
+        ck_assert_int_eq(params_with(&r, false), cases[k].name ? 1 : 0);
+        const Value *v = &r.g.vals[graph_find(&r.g, cases[k].name ? cases[k].name : "expand").i];
+        ck_assert(v->data && v->type.dim[0] == cases[k].rows);
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "expand", "the exporter repeats cls in it"), k == 0);
+        bool computed = cases[k].name && k > 0;
+        ck_assert_int_eq(noted(r.m, ONNX_REMARK, "expand", "in place of parameters that no node reads"),
+                         computed);
         release(&r);
     }
     arena_free(&a);

@@ -541,6 +541,41 @@ static bool is_alias(const Finder *f, const char *name)
     return kept;
 }
 
+/* Is the tensor computed from a parameter that no record mentions?  What the exporter merges, tensors of
+ * equal values, has the origin of one of them alone: there, and where it says none, the reader's module
+ * tells. */
+static bool is_from_hidden(Finder *f, const Read *r)
+{
+    const Folded *from = folded(f->m, r->of->name);
+    bool any = false;
+    for (uint32_t i = 0; from && i < from->n; i++)
+        any |= holds(&f->out->hidden, from->of[i]->name);
+    return any || ((!from || is_uniform(f, r->of)) && lies_under(f, f->record[r->node].scope));
+}
+
+/* Finds a tensor that only is a hidden parameter in another shape.  One of equal values may stand for another
+ * parameter, too, of which the file then says nothing. */
+static void find_moved(Finder *f, const Onnx__TensorProto *t)
+{
+    const Names *hidden = &f->out->hidden;
+    const Folded *from = folded(f->m, t->name);
+    bool only = true;
+    if (!from || from->n != 1 || from->does & (FOLDED_OTHER | FOLDED_DETACHES))
+        return;
+    for (uint32_t i = 0; i < hidden->n && is_uniform(f, t); i++)
+        only &= declared(f->signature, hidden->name[i])->folded;
+    for (uint32_t i = 0; i < hidden->n && only; i++)
+        if (strcmp(hidden->name[i], from->of[0]->name) == 0)
+            name_put(&f->out->moved, t->name, i);
+}
+
+const char *moved_parameter(OnnxModel *m, const char *name)
+{
+    const Merged *merged = model_merged(m);
+    const uint32_t *i = name_get(&merged->moved, name);
+    return i ? merged->hidden.name[*i] : NULL;
+}
+
 /* Finds parameters that no record mentions: they are tied to others, or the exporter has computed what the
  * program makes of them (positions looked up in a table).  Tensors of no known origin may be that. */
 static void find_computed(Finder *f)
@@ -561,13 +596,16 @@ static void find_computed(Finder *f)
         bool created = is_created(f, own);
         for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++) {
             const Read *r = &f->read[i + n];
-            bool here = !created && lies_under(f, f->record[r->node].scope);
+            bool here = !created && is_from_hidden(f, r);
             named |= r->param != own ? !r->weak || declared(s, r->param) : !r->weak && !here && !created;
             in_scope |= r->param != own; /* a name made of a module's that lacks a parameter */
             under |= here;
         }
-        if (!named && (under || !in_scope) && !holds(&out->remade, own))
-            add_name(f, under ? &out->computed : &out->constant, own);
+        bool known = folded(f->m, own) && !is_uniform(f, f->read[i].of);
+        if (named || (!under && in_scope && !known) || holds(&out->remade, own))
+            continue;
+        add_name(f, under ? &out->computed : &out->constant, own);
+        find_moved(f, f->read[i].of);
     }
 }
 
@@ -582,6 +620,7 @@ const Merged *model_merged(OnnxModel *m)
     f.values = arena_alloc(&m->arena, gp->n_initializer + 1, sizeof *f.values);
     f.turned = name_map(&m->arena);
     f.out->transposed_at = name_map(&m->arena);
+    f.out->moved = name_map(&m->arena);
     find_lacking(&f);
     if (f.record)
         find_reads(&f);
@@ -613,5 +652,6 @@ const Merged *model_merged(OnnxModel *m)
 bool is_own_constant(Import *x, const char *name, const Tensor *t)
 {
     const Merged *merged = model_merged(x->m);
-    return holds(&merged->constant, name) && (merged->hidden.n == 0 || tensor_is_uniform(t));
+    return holds(&merged->constant, name) &&
+           (merged->hidden.n == 0 || tensor_is_uniform(t) || folded(x->m, name));
 }

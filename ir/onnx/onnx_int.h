@@ -59,6 +59,7 @@ typedef struct {
     bool parameter, constant; /* neither: a buffer */
     bool transient; /* a buffer that is not persistent: no state_dict has it */
     bool mentioned; /* in by_symbol: some node's record names it (read_records) */
+    bool folded;    /* in by_name: the exporter has computed a tensor from it (read_records) */
 } Declared;
 typedef struct {
     Declared *by_name, *by_symbol;
@@ -80,6 +81,9 @@ struct OnnxModel {
     Signature *signature;
     struct Merged *merged;
     const struct Record *record;                    /* read_records() */
+    struct Folded *folded;                          /* read_records(), folded_at: by the tensors' names */
+    uint32_t nfolded, cfolded;
+    NameMap folded_at;
     bool norm_trains; /* read_records(): a batch norm of the exported program is in training mode */
     enum { DRAWS_UNKNOWN, DRAWS, DRAWS_NOT } draws; /* does a node draw random numbers? */
     const char **input; /* names of the inputs that have no initializer */
@@ -277,6 +281,26 @@ double call_number(const OnnxNode *n, const char *function, int operand, double 
 /* Does the node come from a call of that function, in whose text this stands? */
 bool call_says(const OnnxNode *n, const char *function, const char *text);
 
+/* ---- folded.c: what the exporter has computed ahead ----------------------- */
+
+enum {
+    FOLDED_REPEATS = 1, /* or may do so */
+    FOLDED_VIEWS = 2,
+    FOLDED_TURNS = 4, /* exchanges dimensions */
+    FOLDED_DETACHES = 8,
+    FOLDED_OTHER = 16, /* computes */
+};
+typedef struct Folded {
+    const Declared **of; /* the tensors of the program that it was computed from */
+    uint32_t n, cap;
+    uint32_t does, last; /* what all calls, and the last one, did: FOLDED_* */
+} Folded;
+
+/* The computed tensor's origin; NULL: it was not, or its origin is not known. */
+const Folded *folded(OnnxModel *m, const char *name);
+/* Keeps what a ValueInfoProto says of it. */
+void add_folded(OnnxModel *m, const uint8_t *info, size_t size);
+
 /* ---- merged.c: initializers that stand for several parameters ------------ */
 
 /* An operand of a node of the main graph that is a parameter of its own. */
@@ -314,6 +338,7 @@ typedef struct Merged {
     Transposed *transposed;
     uint32_t ntransposed, ctransposed;
     NameMap transposed_at; /* name to index in transposed */
+    NameMap moved; /* tensors that are hidden parameters, reshaped or repeated, to index in hidden */
     Names unread;   /* parameters of the program that no node has read */
     Names hidden;   /* those of them that are no second name of a weight: tensors may be computed from them */
     Names computed; /* tensors of no known origin that may be computed from hidden parameters */
@@ -327,6 +352,8 @@ const Merged *model_merged(OnnxModel *m);
 /* The parameter that an initializer is the transpose of and the file has not itself; NULL: none.  apart: what
  * was merged has been told apart. */
 const char *transposed_parameter(OnnxModel *m, const char *name, bool apart);
+/* The parameter, which the file has not itself, that an initializer only reshapes or repeats; NULL: none. */
+const char *moved_parameter(OnnxModel *m, const char *name);
 /* Is it no tensor of the program, by the signature? */
 bool made_by_exporter(OnnxModel *m, const char *name);
 /* Let nodes read, and the graph have, the initializers that the options ask for. */
@@ -336,12 +363,10 @@ bool merged_report(Import *x);
 /* Is an initializer a constant that the exporter made, such as a mask that masks nothing? */
 bool is_own_constant(Import *x, const char *name, const Tensor *t);
 
-/* ---- repeated.c: parameters that the exporter has expanded ---------------- */
+/* ---- repeated.c: parameters that the exporter has reshaped and repeated --- */
 
-/* The parameter of the program that a tensor repeats, as far as records tell; NULL: none, or not known. */
-const char *repeated_parameter(const Import *x, const char *name);
-/* *v: the tensor, a parameter, as the Expand of what it repeats; false: it is none of these. */
-bool import_repeated(Import *x, const char *name, const OnnxTensor *t, Val *v);
+/* *v: the tensor, a parameter, as what it repeats, and an Expand; false: it is none of these. */
+bool import_moved(Import *x, const char *name, const OnnxTensor *t, Val *v);
 /* The parameter that a value repeats so; {0}: none. */
 Val repeated_one(const Import *x, Val v);
 

@@ -123,4 +123,15 @@ static inline bool wire_is(const WireField *f, const char *s)
     return f->type == WIRE_BYTES && f->size == strlen(s) && memcmp(f->data, s, f->size) == 0;
 }
 
+/* The key and the value, both text, of an entry of a map. */
+static inline void wire_entry(const WireField *entry, WireField *key, WireField *value)
+{
+    WireField part;
+    Wire w = wire_of(entry->data, entry->size);
+    *key = *value = (WireField){0};
+    while (wire_next(&w, &part))
+        if (part.type == WIRE_BYTES)
+            *(part.number == 1 ? key : value) = part;
+}
+
 #endif

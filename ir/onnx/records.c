@@ -67,11 +67,8 @@ static bool has_text(const WireField *f, const char *text)
 
 static void read_entry(OnnxModel *m, Record *r, const WireField *entry)
 {
-    WireField key = {0}, value = {0}, part;
-    Wire w = wire_of(entry->data, entry->size);
-    while (wire_next(&w, &part))
-        if (part.type == WIRE_BYTES)
-            *(part.number == ENTRY_KEY ? &key : &value) = part;
+    WireField key, value;
+    wire_entry(entry, &key, &value);
     if (wire_is(&key, "pkg.torch.onnx.fx_node")) {
         add_symbols(m->signature, r, (const char *)value.data, value.size);
         r->called = true;
@@ -97,7 +94,10 @@ static const Record *records_of(OnnxModel *m)
         if (field.number == MODEL_GRAPH && field.type == WIRE_BYTES)
             nodes = wire_of(field.data, field.size);
     size_t i = 0;
+    m->folded_at = name_map(&m->arena);
     while (wire_next(&nodes, &field)) {
+        if (field.number == GRAPH_VALUE && field.type == WIRE_BYTES)
+            add_folded(m, field.data, field.size);
         if (field.number != GRAPH_NODE || field.type != WIRE_BYTES)
             continue;
         if (i == gp->n_node)

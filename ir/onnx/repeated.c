@@ -1,16 +1,8 @@
-/* repeated.c -- parameters that PyTorch's exporter has expanded, by default, to a batch of fixed size, or to
- * positions: a class token, sinks of attention.  The file has equal slices (`expand`); the parameter is one
- * of them, and an Expand follows. */
+/* repeated.c -- parameters that PyTorch's exporter has reshaped and repeated, by default: a class token or
+ * sinks of attention, expanded to a batch of fixed size.  The file has equal slices; the parameter is one of
+ * them, and an Expand follows. */
 #include "onnx_int.h"
 #include <string.h>
-
-static bool begins_with(const char *s, const char *with) { return strncmp(s, with, strlen(with)) == 0; }
-
-/* torch.export's name of what it computes so. */
-static bool is_expanded(const char *name)
-{
-    return begins_with(name, "expand") || begins_with(name, "repeat");
-}
 
 static bool is_computed(const Merged *merged, const char *name)
 {
@@ -18,53 +10,6 @@ static bool is_computed(const Merged *merged, const char *name)
     for (uint32_t i = 0; i < merged->computed.n && !found; i++)
         found = strcmp(merged->computed.name[i], name) == 0;
     return found;
-}
-
-/* The module of all nodes that read the tensor, "" that of the model; NULL: not known, or several. */
-static const char *read_in(const Import *x, const char *name)
-{
-    const Onnx__GraphProto *gp = x->m->proto->graph;
-    const Record *record = read_records(x->m);
-    const char *scope = NULL;
-    for (size_t i = 0; record && i < gp->n_node; i++)
-        for (size_t k = 0; k < gp->node[i]->n_input; k++) {
-            if (strcmp(pb(gp->node[i]->input[k]), name) != 0)
-                continue;
-            const char *here = record[i].scope ? record[i].scope : "";
-            if (scope && strcmp(scope, here) != 0)
-                return NULL;
-            scope = here;
-        }
-    return scope;
-}
-
-/* Is it a parameter that the module holds itself? */
-static bool is_held_by(const char *name, const char *module)
-{
-    size_t n = strlen(module);
-    if (n == 0)
-        return !strchr(name, '.');
-    return strncmp(name, module, n) == 0 && name[n] == '.' && !strchr(name + n + 1, '.');
-}
-
-const char *repeated_parameter(const Import *x, const char *name)
-{
-    const Merged *merged = model_merged(x->m);
-    const char *only = NULL;
-    const char *module = is_expanded(name) && is_computed(merged, name) ? read_in(x, name) : NULL;
-    for (uint32_t i = 0; module && i < merged->hidden.n; i++) {
-        if (!is_held_by(merged->hidden.name[i], module))
-            continue;
-        if (only)
-            return NULL;
-        only = merged->hidden.name[i];
-    }
-    for (uint32_t i = 0; only && i < merged->computed.n; i++) {
-        const char *other = merged->computed.name[i], *in = is_expanded(other) ? read_in(x, other) : NULL;
-        if (in && strcmp(in, module) == 0 && strcmp(other, name) != 0)
-            return NULL;
-    }
-    return only;
 }
 
 /* Is it the first dimension of an input of the model? */
@@ -78,9 +23,9 @@ static bool is_batch(const Import *x, int64_t extent)
     return found;
 }
 
-/* The type of what the tensor repeats; its own: it repeats nothing.  Of equal values nothing tells along
- * which dimensions they are repeated, but that one is a batch. */
-static Type repeated_type(const Import *x, const char *name, const Tensor *t)
+/* The type of what the tensor repeats.  Of equal values nothing tells along which dimensions they are
+ * repeated, but that one is a batch. */
+static Type repeated_type(const Import *x, const Tensor *t)
 {
     Type type = t->type, slice;
     Tensor first;
@@ -88,35 +33,63 @@ static Type repeated_type(const Import *x, const char *name, const Tensor *t)
     for (int axis = 0; axis < t->type.rank; axis++) {
         slice = type;
         slice.dim[axis] = 1;
-        if (type.dim[axis] > 1 && (uniform ? axis == 0 && is_expanded(name) && is_batch(x, type.dim[0])
-                                           : tensor_slice(t, &slice, x->a, &first)))
+        if (type.dim[axis] > 1 &&
+            (uniform ? axis == 0 && is_batch(x, type.dim[0]) : tensor_slice(t, &slice, x->a, &first)))
             type = slice;
     }
     return type;
 }
 
-bool import_repeated(Import *x, const char *name, const OnnxTensor *t, Val *v)
+/* Has it the elements of the parameter, in their order, once? */
+static bool is_whole(const Folded *from, const Type *one, bool repeats)
+{
+    int wide = 0;
+    for (int i = 0; i < one->rank; i++)
+        wide += one->dim[i] > 1;
+    if (from->does & FOLDED_TURNS && wide > 1)
+        return false;
+    if (from->does & FOLDED_REPEATS)
+        return repeats && (from->last & FOLDED_REPEATS || !(from->does & FOLDED_VIEWS));
+    return true;
+}
+
+/* The parameter of that name if another tensor has repeated it, too. */
+static Val same_parameter(const Graph *g, const char *name, const Tensor *one)
+{
+    Val v = graph_find(g, name);
+    Tensor t = v.i ? graph_tensor(g, v) : (Tensor){.data = NULL};
+    bool same = t.data && type_equal(&t.type, &one->type) &&
+                memcmp(t.data, one->data, (size_t)type_bytes(&t.type)) == 0;
+    return same ? v : (Val){0};
+}
+
+bool import_moved(Import *x, const char *name, const OnnxTensor *t, Val *v)
 {
     Graph *g = x->g;
-    Type type = t->t.type;
-    Tensor first;
-    if (x->depth == 0 && t->t.data && is_computed(model_merged(x->m), name))
-        type = repeated_type(x, name, &t->t);
-    if (type_equal(&type, &t->t.type) || !tensor_slice(&t->t, &type, g->arena, &first))
+    const Folded *from = x->depth == 0 && t->t.data ? folded(x->m, name) : NULL;
+    if (!from || !is_computed(model_merged(x->m), name))
         return false;
-    const char *parameter = repeated_parameter(x, name);
-    Val one = graph_value(g, parameter ? parameter : name, type, VAL_PARAM);
-    g->vals[one.i].data = first.data;
-    if (first.data == t->t.data) {
-        g->vals[one.i].file = t->file;
-        g->vals[one.i].offset = t->offset;
+    Type type = from->does & FOLDED_REPEATS ? repeated_type(x, &t->t) : t->t.type;
+    bool repeats = !type_equal(&type, &t->t.type);
+    const char *parameter = is_whole(from, &type, repeats) ? moved_parameter(x->m, name) : NULL;
+    Tensor first;
+    if ((!repeats && !parameter) || !tensor_slice(&t->t, &type, g->arena, &first))
+        return false;
+    Val one = parameter ? same_parameter(g, parameter, &first) : (Val){0};
+    if (!one.i) {
+        one = graph_value(g, parameter ? parameter : name, type, VAL_PARAM);
+        g->vals[one.i].data = first.data;
+        if (first.data == t->t.data) {
+            g->vals[one.i].file = t->file;
+            g->vals[one.i].offset = t->offset;
+        }
     }
     name_value_of(x, one, name, parameter ? NAME_OF_FILE : NAME_OF_BOTH, false);
-    if (parameter) {
+    if (parameter)
         name_value_of(x, one, parameter, NAME_OF_MODULE, false);
+    if (parameter && repeats)
         note(x, ONNX_REMARK, name, "the exporter repeats %s in it, which trains as one", parameter);
-    }
-    *v = build_expand(g, one, t->t.type.rank, t->t.type.dim);
+    *v = repeats ? build_expand(g, one, t->t.type.rank, t->t.type.dim) : one;
     return true;
 }
 

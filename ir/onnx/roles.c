@@ -323,13 +323,21 @@ static bool looks_like_waves(const Tensor *t)
 bool role_is_chosen(const Import *x, const char *name)
 {
     const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
-    if (!parameter && x->opt->ntrain)
-        parameter = repeated_parameter(x, name);
+    if (!parameter)
+        parameter = moved_parameter(x->m, name);
     for (int i = 0; i < x->opt->ntrain; i++)
         if (fnmatch(x->opt->train[i], name, 0) == 0 ||
             (parameter && fnmatch(x->opt->train[i], parameter, 0) == 0))
             return true;
     return false;
+}
+
+/* Has the exporter computed it from what it says no gradient goes through?  Equal values may stand for
+ * others, too. */
+static bool is_detached(const Import *x, const char *name, const Tensor *t)
+{
+    const Folded *from = t->data && !tensor_is_uniform(t) ? folded(x->m, name) : NULL;
+    return from && from->n == 1 && from->does & FOLDED_DETACHES && !(from->does & FOLDED_OTHER);
 }
 
 ValKind role_of(Import *x, const char *name, const Tensor *t)
@@ -343,6 +351,8 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
     const Declared *said = said_of(x, name);
     if (said && !said->parameter)
         why = "the exporter says it is a buffer";
+    else if (is_detached(x, name, t))
+        why = "the program detaches it";
     else if (reader)
         why = arena_printf(x->a, "an operand of %s that does not train", reader);
     else if (t->data && n > 1 && is_own_constant(x, name, t))
