@@ -34,7 +34,7 @@ SAME(CKC_DEVICE, EXIT_DEVICE);
 typedef struct {
     ckc_tensor tensor;
     Val of;
-    bool transposed; /* the tensor is the value's transpose */
+    const ModelName *name; /* a weight's or gradient's; NULL: the tensor is the value */
 } Named;
 
 typedef struct {
@@ -202,27 +202,28 @@ static bool check_length(const Job *j)
            fail(&j->o->diag, "--schedule %s needs --steps or --epochs", j->plan->run.schedule);
 }
 
-static ckc_tensor describe_value(const Graph *g, Val v, const char *name)
+static ckc_tensor describe_type(const Type *t, const char *name)
 {
-    const Type *t = val_type(g, v);
     ckc_tensor out = {.name = name, .type = (int)t->dt, .rank = t->rank};
     memcpy(out.dim, t->dim, (size_t)t->rank * sizeof *t->dim);
     return out;
 }
 
-/* Adds a value under a name, unless an earlier one has that name. */
-static void list_add(ckc_session *s, List *l, Val v, const char *name, bool transposed)
+static ckc_tensor describe_value(const Graph *g, Val v, const char *name)
+{
+    return describe_type(val_type(g, v), name);
+}
+
+/* Adds a value under a name, unless an earlier one has that name.  of: the name's entry; NULL: none. */
+static void list_add(ckc_session *s, List *l, Val v, const char *name, const ModelName *of)
 {
     if (!name_add(&l->at, name, l->n))
         return;
-    ckc_tensor t = describe_value(s->job->plan->g, v, name);
-    if (transposed) {
-        int64_t rows = t.dim[0];
-        t.dim[0] = t.dim[1];
-        t.dim[1] = rows;
-    }
+    Tensor t = {.type = *val_type(s->job->plan->g, v)};
+    if (of)
+        t = tensor_of_name(of, t, &s->arena);
     l->named = arena_grow(&s->arena, l->named, l->n, &l->cap, sizeof *l->named);
-    l->named[l->n++] = (Named){t, v, transposed};
+    l->named[l->n++] = (Named){describe_type(&t.type, name), v, of};
 }
 
 static int list_get(const List *l, int k, ckc_tensor *t)
@@ -241,7 +242,7 @@ static void list_weights(ckc_session *s)
     for (uint32_t i = 1; i < g->nvals; i++)
         for (const ModelName *m = value_is_weight(&g->vals[i]) ? g->vals[i].in_model : NULL; m; m = m->next)
             if (m->of != NAME_OF_FILE)
-                list_add(s, &s->weight, (Val){i}, m->name, m->transposed);
+                list_add(s, &s->weight, (Val){i}, m->name, m);
 }
 
 /* Lists the outputs and gradients that the plan keeps to the end of a step. */
@@ -252,9 +253,9 @@ static void list_results(ckc_session *s)
     s->output = (List){.what = "output", .at = name_map(&s->arena)};
     s->gradient = (List){.what = "gradient", .at = name_map(&s->arena)};
     for (uint32_t i = r.loss; i < g->nout; i++) {
-        list_add(s, i < r.gradients ? &s->output : &s->gradient, g->out[i], r.name[i], false);
+        list_add(s, i < r.gradients ? &s->output : &s->gradient, g->out[i], r.name[i], NULL);
         if (r.module[i])
-            list_add(s, &s->gradient, g->out[i], r.module[i]->name, true);
+            list_add(s, &s->gradient, g->out[i], r.module[i]->name, r.module[i]);
     }
 }
 
@@ -569,8 +570,8 @@ static const Named *find(ckc_session *s, const List *l, const Elements *x)
 
 static void copy_out(ckc_session *s, const Elements *x, const Named *named, Tensor t)
 {
-    if (named->transposed)
-        t = tensor_transposed(&t, &s->job->tmp);
+    if (named->name)
+        t = tensor_of_name(named->name, t, &s->job->tmp);
     memcpy(x->to, t.data, x->bytes);
     arena_free(&s->job->tmp);
 }
@@ -611,7 +612,7 @@ static bool write_weight(ckc_session *s, void *given)
         return fail(&s->o.diag, "%s is a constant of the step: --train '%s' makes it a weight", x->name,
                     x->name);
     Tensor from = {*val_type(g, weight->of), (void *)(uintptr_t)x->from};
-    if (weight->transposed) {
+    if (weight->name->transposed) {
         from.type = type_make(from.type.dt, 2, (int64_t[]){from.type.dim[1], from.type.dim[0]});
         from = tensor_transposed(&from, &s->job->tmp);
     }

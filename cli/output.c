@@ -489,8 +489,7 @@ static bool write_weight(void *user, int k, NewFile *f, Diag *d)
     Tensor t;
     (void)d;
     TRY(output_weight(j, w->v, &t));
-    if (w->name->transposed)
-        t = tensor_transposed(&t, &j->tmp);
+    t = tensor_of_name(w->name, t, &j->tmp);
     file_write(f, t.data, (size_t)type_bytes(&t.type));
     output_weight_end(j, w->v);
     return true;
@@ -504,10 +503,8 @@ static bool save_safetensors(Job *j, const char *path)
     const Weight *w = list_weights(j, false, &n, &a);
     NamedTensor *v = NEW(&a, NamedTensor, n + 1);
     for (int k = 0; k < n; k++) {
-        Type t = *val_type(j->plan->g, w[k].v);
-        if (w[k].name->transposed)
-            t = type_make(t.dt, 2, (int64_t[]){t.dim[1], t.dim[0]});
-        v[k] = (NamedTensor){w[k].name->name, {t, NULL}};
+        Tensor t = {.type = *val_type(j->plan->g, w[k].v)};
+        v[k] = (NamedTensor){w[k].name->name, tensor_of_name(w[k].name, t, &a)};
     }
     bool ok = safetensors_stream(path, NULL, n, v, write_weight, &(Weights){j, w}, &j->o->diag);
     arena_free(&a);
@@ -579,8 +576,7 @@ bool output_grads(Job *j)
             r.name[i] = arena_printf(&j->arena, "output/%s", r.name[i]);
         v[n++] = (NamedTensor){r.name[i], t};
         if (r.module[i])
-            v[n++] = (NamedTensor){r.module[i]->name,
-                                   r.module[i]->transposed ? tensor_transposed(&t, &j->arena) : t};
+            v[n++] = (NamedTensor){r.module[i]->name, tensor_of_name(r.module[i], t, &j->arena)};
     }
     return npz_write(j->o->grads, n, v, &j->o->diag);
 }

@@ -146,6 +146,17 @@ const ModelName *graph_module_name(const Graph *g, Val v)
     return n;
 }
 
+Tensor tensor_of_name(const ModelName *name, Tensor t, Arena *a)
+{
+    if (name->transposed && t.data)
+        return tensor_transposed(&t, a);
+    if (name->transposed)
+        t.type = type_make(t.type.dt, 2, (int64_t[]){t.type.dim[1], t.type.dim[0]});
+    if (name->shape)
+        t.type = type_with(*name->shape, t.type.dt);
+    return t;
+}
+
 bool *graph_updated(const Graph *g, Arena *a)
 {
     bool *updated = NEW(a, bool, g->nvals + 1);

@@ -155,6 +155,7 @@ typedef struct ModelName {
     const char *name;
     NameHolder of;
     bool transposed; /* the tensor of this name has the value's two dimensions exchanged */
+    const Type *shape; /* or has this shape, of as many elements; NULL: the value's */
     const struct ModelName *next;
 } ModelName;
 
@@ -219,6 +220,8 @@ void graph_rename(Graph *g, Val v, const char *name);  /* the name is made uniqu
 /* A further name of v, or another holder of one that it has; the strings of `name` are kept. */
 void graph_name_in_model(Graph *g, Val v, ModelName name);
 const ModelName *graph_module_name(const Graph *g, Val v); /* NULL: all its names are in the file */
+/* The tensor of that name, whose value is t (its type alone: without data), in t or transposed in a copy. */
+Tensor tensor_of_name(const ModelName *name, Tensor t, Arena *a);
 /* Per value: does an update of the step change it?  Allocated in a. */
 bool *graph_updated(const Graph *g, Arena *a);
 /* Per value: is a source loaded as a cast of it?  Allocated in a. */
@@ -405,7 +408,7 @@ bool autodiff(Graph *g, Val of, const Val *params, uint32_t n, Val *grad);
 /* ---- print.c, parse.c, verify.c ----------------------------------------- */
 
 /* Text form, canonical, one statement per line:
- *   input|param|state|const %name: f32[8,3] [host] [as "name" [transposed] [file|module], ...]
+ *   input|param|state|const %name: f32[8,3] [host] [as "name" [transposed] [file|module] [shape f32[8]], ...]
  *                                           [@"file" offset | = {v, v, ...} | cast %v]
  *   %y: f32[8,2], %s: f32[8] = op %a, _, %b {attr=1, ints=[1,2]} [#group] [split rows|sum block]
  *                                           [remat %v] ["onnx name"]

@@ -4,6 +4,7 @@
  *   source  = ("input" | "param" | "state" | "const") name ":" type [ "host" ] [ "#" integer ]
  *             [ "batch" ] [ names ] [ data ]
  *   names   = "as" name { "," name }, name = string [ "transposed" ] [ "file" | "module" ]
+ *             [ "shape" type ]
  *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}" | "cast" name
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
  *             [ "split" ident integer ] [ "remat" name ] [ string ]
@@ -125,6 +126,22 @@ static bool source_data(P *p, Value *v)
     return lex_expect(&p->lex, "}");
 }
 
+/* "shape f32[24]": the shape of what a name stands for, *shape. */
+static bool model_shape(P *p, Val v, const Type **shape)
+{
+    Type t;
+    if (!lex_accept(&p->lex, "shape"))
+        return true;
+    TRY(type(p, &t));
+    if (type_count(&t) != type_count(val_type(p->g, v)))
+        return fail(p->lex.d, "line %d: %%%s has another number of elements", lex_line(&p->lex),
+                    p->g->vals[v.i].name);
+    Type *kept = NEW(p->g->arena, Type, 1);
+    *kept = t;
+    *shape = kept;
+    return true;
+}
+
 static bool model_names(P *p, Val v)
 {
     if (!lex_accept(&p->lex, "as"))
@@ -138,6 +155,7 @@ static bool model_names(P *p, Val v)
         if (name.transposed && val_type(p->g, v)->rank != 2)
             return fail(p->lex.d, "line %d: %%%s is no matrix that is held transposed", lex_line(&p->lex),
                         p->g->vals[v.i].name);
+        TRY(model_shape(p, v, &name.shape));
         graph_name_in_model(p->g, v, name);
     } while (lex_accept(&p->lex, ","));
     return true;

@@ -104,6 +104,9 @@ static void print_model_names(const ModelName *n, FILE *f)
         fputs(sep, f);
         print_quoted(n->name, f);
         fprintf(f, "%s%s%s", n->transposed ? " transposed" : "", n->of ? " " : "", name_holder[n->of]);
+        char shape[160];
+        if (n->shape)
+            fprintf(f, " shape %s", type_str(n->shape, shape));
     }
 }
 

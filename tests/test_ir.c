@@ -42,6 +42,7 @@ START_TEST(parse_errors)
         {"graph {\n input %x: f32[-2]\n}", "line 2: expected a shape"},
         {"graph {\n input %x: f32[2]\n input %x: f32[2]\n}", "defined twice"},
         {"graph {\n param %x: f32[2] as \"a\" transposed\n}", "%x is no matrix that is held transposed"},
+        {"graph {\n param %x: f32[2] as \"a\" module shape f32[3]\n}", "another number of elements"},
         {"graph {\n input %x: f32[2]\n %y: f32[2] = relu %x, %x\n}", "given 2 operands"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -23,8 +23,8 @@ static uint32_t does(const char *name)
                  {"transpose", FOLDED_TURNS},
                  {"permute", FOLDED_TURNS},
                  {"detach", FOLDED_DETACHES},
-                 {"unsqueeze", 0},
-                 {"squeeze", 0},
+                 {"unsqueeze", FOLDED_ADDS},
+                 {"squeeze", FOLDED_REMOVES},
                  {"clone", 0},
                  {"contiguous", 0},
                  {"alias", 0},
@@ -41,6 +41,12 @@ static uint32_t does(const char *name)
     return FOLDED_OTHER;
 }
 
+static void add_call(Folded *f, uint32_t what)
+{
+    f->does |= what;
+    f->added += (what == FOLDED_ADDS) - (what == FOLDED_REMOVES);
+}
+
 static void add_origin(OnnxModel *m, Folded *f, const char *name)
 {
     const Signature *s = model_signature(m);
@@ -50,7 +56,7 @@ static void add_origin(OnnxModel *m, Folded *f, const char *name)
         f->of = arena_grow(&m->arena, f->of, f->n, &f->cap, sizeof *f->of);
         f->of[f->n++] = d;
     } else if (strncmp(name, "val_", 4) != 0)
-        f->does |= does(name);
+        add_call(f, does(name));
 }
 
 void add_folded(OnnxModel *m, const uint8_t *info, size_t size)
@@ -70,7 +76,7 @@ void add_folded(OnnxModel *m, const uint8_t *info, size_t size)
     m->folded = arena_grow(&m->arena, m->folded, m->nfolded, &m->cfolded, sizeof *m->folded);
     Folded *f = &m->folded[m->nfolded];
     *f = (Folded){.last = does(name)};
-    f->does = f->last;
+    add_call(f, f->last);
     for (const char *p = (const char *)from.data, *end = p + from.size; p < end; p++) {
         const char *close = *p == '\'' ? memchr(p + 1, '\'', (size_t)(end - p - 1)) : NULL;
         if (close) {

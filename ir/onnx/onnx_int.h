@@ -289,11 +289,14 @@ enum {
     FOLDED_TURNS = 4, /* exchanges dimensions */
     FOLDED_DETACHES = 8,
     FOLDED_OTHER = 16, /* computes */
+    FOLDED_ADDS = 32,  /* a dimension of extent 1 */
+    FOLDED_REMOVES = 64,
 };
 typedef struct Folded {
     const Declared **of; /* the tensors of the program that it was computed from */
     uint32_t n, cap;
     uint32_t does, last; /* what all calls, and the last one, did: FOLDED_* */
+    int added;           /* dimensions of extent 1 */
 } Folded;
 
 /* The computed tensor's origin; NULL: it was not, or its origin is not known. */

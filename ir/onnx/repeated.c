@@ -40,17 +40,36 @@ static Type repeated_type(const Import *x, const Tensor *t)
     return type;
 }
 
+/* In how many dimensions has it more than one element? */
+static int extents(const Type *t)
+{
+    int n = 0;
+    for (int i = 0; i < t->rank; i++)
+        n += t->dim[i] > 1;
+    return n;
+}
+
 /* Has it the elements of the parameter, in their order, once? */
 static bool is_whole(const Folded *from, const Type *one, bool repeats)
 {
-    int wide = 0;
-    for (int i = 0; i < one->rank; i++)
-        wide += one->dim[i] > 1;
-    if (from->does & FOLDED_TURNS && wide > 1)
+    if (from->does & FOLDED_TURNS && extents(one) > 1)
         return false;
     if (from->does & FOLDED_REPEATS)
         return repeats && (from->last & FOLDED_REPEATS || !(from->does & FOLDED_VIEWS));
     return true;
+}
+
+/* The parameter's type.  What is viewed as a row of elements in several dimensions is a vector, as sinks are;
+ * nothing tells of dimensions that expand() puts in front. */
+static const Type *parameter_type(const Folded *from, const Type *one, Arena *a)
+{
+    Type *t = NEW(a, Type, 1);
+    int added = from->does & FOLDED_VIEWS && extents(one) == 1 ? one->rank - 1 : from->added;
+    t->dt = one->dt;
+    for (int i = 0; i < one->rank; i++)
+        if (one->dim[i] != 1 || added-- <= 0)
+            t->dim[t->rank++] = one->dim[i];
+    return type_equal(t, one) ? NULL : t;
 }
 
 /* The parameter of that name if another tensor has repeated it, too. */
@@ -86,7 +105,10 @@ bool import_moved(Import *x, const char *name, const OnnxTensor *t, Val *v)
     }
     name_value_of(x, one, name, parameter ? NAME_OF_FILE : NAME_OF_BOTH, false);
     if (parameter)
-        name_value_of(x, one, parameter, NAME_OF_MODULE, false);
+        graph_name_in_model(g, one,
+                            (ModelName){.name = arena_strndup(g->arena, parameter, strlen(parameter)),
+                                        .of = NAME_OF_MODULE,
+                                        .shape = parameter_type(from, &type, g->arena)});
     if (parameter && repeats)
         note(x, ONNX_REMARK, name, "the exporter repeats %s in it, which trains as one", parameter);
     *v = repeats ? build_expand(g, one, t->t.type.rank, t->t.type.dim) : one;
