@@ -473,6 +473,29 @@ START_TEST(transposed_copies_are_tied_by_name)
 }
 END_TEST
 
+/* A table that the program transposes for its head is one weight, as the exporter says from what it made the
+ * copy. */
+START_TEST(transposed_by_the_program)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "43", true);
+    add_value(&b, &a, "y", FLOAT, "43", false);
+    add_tensor(&b, "emb.weight", 2, (int64_t[]){3, 2}, turned);
+    add_tensor(&b, "transpose_3", 2, (int64_t[]){2, 3}, table);
+    add_origins(&b, &a, "transpose_3", "['emb.weight']");
+    add_recorded(&b, &a, "MatMul", "x emb.weight", "h", "%h = matmul(args = (%x, %p_e))", NULL);
+    add_recorded(&b, &a, "MatMul", "h transpose_3", "y", "%y = matmul(args = (%h, %transpose_3))", NULL);
+    add_signature(&b, &a, "p_e: PARAMETER target='emb.weight'\n");
+    Imported r = import_file(save(&b, &a, "head.onnx"));
+    ck_assert_int_eq(params_with(&r, false), 1);
+    ck_assert(noted(r.m, ONNX_REMARK, "transpose_3", "tied to 'emb.weight'"));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* A convolution into which the exporter has folded a norm has the norm's record, but its weight does not
  * stand for the norm's. */
 START_TEST(folded_norms_are_not_merged)
@@ -593,6 +616,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, repeated_parameters);
     tcase_add_test(t, merged_transposes_have_all_names);
     tcase_add_test(t, transposed_copies_are_tied_by_name);
+    tcase_add_test(t, transposed_by_the_program);
     tcase_add_test(t, folded_norms_are_not_merged);
     tcase_add_test(t, chosen_by_the_name_of_its_module);
     tcase_add_test(t, identities_of_merged_weights);

@@ -127,15 +127,19 @@ static void add_tie(Finder *f, const char *kept, const char *copy)
     out->tie[out->ntie++] = (OnnxTie){kept, copy};
 }
 
+static bool has_transposed_shape(const Onnx__TensorProto *p, const Onnx__TensorProto *t)
+{
+    return p->n_dims == 2 && t->n_dims == 2 && p->dims[0] == t->dims[1] && p->dims[1] == t->dims[0] &&
+           p->data_type == t->data_type;
+}
+
 /* Adds a tie if the call reads an undeclared tensor as the transpose of a parameter in the file. */
 static void find_cut_tie(Finder *f, const Onnx__TensorProto *t, const Record *r)
 {
     for (int i = 0; i < r->nparam && !declared(f->signature, t->name); i++) {
         const Onnx__TensorProto *p = tensor_of(f, r->param[i]->name);
-        if (!p || p->n_dims != 2 || t->n_dims != 2 || p->dims[0] != t->dims[1] ||
-            p->dims[1] != t->dims[0] || p->data_type != t->data_type)
-            continue;
-        add_tie(f, p->name, t->name);
+        if (p && has_transposed_shape(p, t))
+            add_tie(f, p->name, t->name);
     }
 }
 
@@ -157,6 +161,19 @@ static bool is_uniform(const Finder *f, const Onnx__TensorProto *p)
     if (f->values[i] == NOT_LOOKED)
         f->values[i] = tensor_load(f->m, p, &t, &d) && t.t.data && tensor_is_uniform(&t.t) ? UNIFORM : VARIED;
     return f->values[i] == UNIFORM;
+}
+
+/* Adds a tie if the program has transposed a parameter in the file, and the exporter that: a head that reads
+ * embedding.weight.t(). */
+static bool find_turned_tie(Finder *f, const Onnx__TensorProto *t)
+{
+    const Folded *from = folded(f->m, t->name);
+    bool turned = from && from->n == 1 && from->of[0]->parameter && from->does == FOLDED_TURNS;
+    const Onnx__TensorProto *p = turned ? tensor_of(f, from->of[0]->name) : NULL;
+    if (!p || !has_transposed_shape(p, t) || is_uniform(f, t))
+        return false;
+    add_tie(f, p->name, t->name);
+    return true;
 }
 
 static bool made_by_identity(const Finder *f, const Onnx__NodeProto *p, const Onnx__TensorProto *t)
@@ -602,7 +619,8 @@ static void find_computed(Finder *f)
             under |= here;
         }
         bool known = folded(f->m, own) && !is_uniform(f, f->read[i].of);
-        if (named || (!under && in_scope && !known) || holds(&out->remade, own))
+        if (named || (!under && in_scope && !known) || holds(&out->remade, own) ||
+            find_turned_tie(f, f->read[i].of))
             continue;
         add_name(f, under ? &out->computed : &out->constant, own);
         find_moved(f, f->read[i].of);
