@@ -259,6 +259,48 @@ START_TEST(what_the_program_creates_is_no_parameter)
 }
 END_TEST
 
+/* What torch.export's exporter scales and shifts the groups of a group norm by does not train, though it may
+ * be merged with parameters; the norm's own do, each for itself. */
+START_TEST(ones_of_a_group_norm_are_no_parameters)
+{
+    Arena a = {0};
+    for (int merged = 0; merged < 2; merged++) {
+        Builder b;
+        start(&b, 17);
+        add_value(&b, &a, "x", FLOAT, merged ? "124" : "114", true);
+        add_value(&b, &a, "y", FLOAT, "124", false);
+        int64_t groups = merged ? 2 : 1, channels[] = {2, 1};
+        add_tensor(&b, merged ? "m.weight" : "val_1", 1, &groups, ones);
+        add_tensor(&b, merged ? "m.bias" : "val_2", 1, &groups, zeros);
+        add_tensor(&b, "val_3", 2, channels, odd);
+        add_tensor(&b, "val_4", 2, channels, odd + 2);
+        const char *call = "%h : [num_users=1] = call_function[target=torch.ops.aten.group_norm.default]"
+                           "(args = (%x, 1, %p_w, %p_b, 1e-05, False), kwargs = {})";
+        const char *operands = merged ? "x m.weight m.bias" : "x val_1 val_2";
+        add_recorded(&b, &a, "InstanceNormalization", operands, "h", call, NULL);
+        add_recorded(&b, &a, "Mul", "h val_3", "k", call, NULL);
+        add_recorded(&b, &a, "Add", "k val_4", merged ? "l" : "y", call, NULL);
+        if (merged)
+            add_recorded(&b, &a, "InstanceNormalization", "l m.weight m.bias", "y",
+                         "%y = instance_norm(args = (%l, %p_mw, %p_mb))", NULL);
+        add_signature(&b, &a,
+                      "p_w: PARAMETER target='n.weight'\np_b: PARAMETER target='n.bias'\n"
+                      "p_mw: PARAMETER target='m.weight'\np_mb: PARAMETER target='m.bias'\n");
+        Imported r = import_file(save(&b, &a, "groups.onnx"));
+        ck_assert_int_eq(params_with(&r, true), merged ? 4 : 2);
+        ck_assert_int_eq(params_with(&r, false), merged ? 4 : 2);
+        ck_assert(noted(r.m, ONNX_FROZEN, "val_1", "a constant of the exporter's") != merged);
+        ck_assert(!noted(r.m, ONNX_REMARK, "val_4", ""));
+        uint32_t scales = 0;
+        for (uint32_t i = 0; i < r.g.norder; i++)
+            scales += r.g.nodes[r.g.order[i].i].op == OP_mul;
+        ck_assert_int_eq(scales, merged ? 2 : 1);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* A layer that is applied twice, each time with its own transposed copy of the weight, has one parameter. */
 START_TEST(copies_of_one_parameter_are_tied)
 {
@@ -611,6 +653,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, one_name_is_one_weight);
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
     tcase_add_test(t, what_the_program_creates_is_no_parameter);
+    tcase_add_test(t, ones_of_a_group_norm_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
     tcase_add_test(t, transposed_weights_have_their_names);
     tcase_add_test(t, repeated_parameters);

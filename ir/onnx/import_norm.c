@@ -222,12 +222,22 @@ static Val normalize_groups(OnnxNode *n, int64_t groups, double eps)
     return build_reshape(n->g, out[0], t.rank, t.dim);
 }
 
+/* Has the operand this value only, as far as is known? */
+static bool is_all(OnnxNode *n, int k, double value)
+{
+    Tensor t = graph_tensor(n->g, n->in[k]);
+    return !t.data || (tensor_is_uniform(&t) && tensor_f(&t, 0) == value);
+}
+
+/* By PyTorch's exporter that of a group norm scales groups by ones and shifts them by zeros, which may be
+ * merged with parameters; the norm's own follow. */
 static bool import_instance_norm(OnnxNode *n)
 {
+    bool grouped = is_call_of(n->record, "group_norm.default") && is_all(n, 1, 1) && is_all(n, 2, 0);
     if (in_type(n, 0)->rank < 3)
         return refuse(n, "data of rank %d", in_type(n, 0)->rank);
     Val x = normalize_groups(n, in_type(n, 0)->dim[1], attr_float(n, "epsilon", 1e-5));
-    n->out[0] = affine(n->g, x, channel(n, 1), channel(n, 2));
+    n->out[0] = grouped ? x : affine(n->g, x, channel(n, 1), channel(n, 2));
     return n->out[0].i;
 }
 

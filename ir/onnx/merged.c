@@ -18,6 +18,7 @@ typedef struct {
     const char *param; /* of's own name unless told apart */
     const char *name;  /* the parameter's, or one made from it */
     bool weak;         /* only the scope says which parameter it is */
+    bool created;      /* it is no parameter for this node */
     bool identity;     /* an Identity makes the tensor that parameter */
 } Read;
 
@@ -49,14 +50,21 @@ static const char *leaf(const char *name)
 
 static bool is_bias(const char *name) { return strstr(leaf(name), "bias") != NULL; }
 
+/* What torch.export's exporter makes an InstanceNormalization by ones and zeros, a Mul and an Add. */
+#define GROUP_NORM "group_norm.default"
+
+static bool is_op(const Onnx__NodeProto *p, const char *type) { return strcmp(pb(p->op_type), type) == 0; }
+
 /* One of the call's parameters that is not in the file and may be this tensor, by its last
  * name or its rank; NULL: none or several. */
-static const char *absent(const Finder *f, const Record *r, const Onnx__TensorProto *t, bool by_leaf)
+static const char *absent(const Finder *f, uint32_t node, const Onnx__TensorProto *t, bool by_leaf)
 {
+    const Record *r = &f->record[node];
+    bool shifts = is_op(f->m->proto->graph->node[node], "Add") && is_call_of(r, GROUP_NORM);
     const char *only = NULL;
     for (int i = 0; i < r->nparam; i++) {
         const char *name = r->param[i]->name;
-        if ((by_leaf ? strcmp(leaf(name), leaf(t->name)) != 0 : t->n_dims > 1 && is_bias(name)) ||
+        if ((by_leaf ? strcmp(leaf(name), leaf(t->name)) != 0 : t->n_dims > 1 && is_bias(name) != shifts) ||
             tensor_of(f, name))
             continue;
         if (only)
@@ -103,18 +111,25 @@ static bool is_created(const Finder *f, const char *name)
     return false;
 }
 
-/* The parameter that the tensor is for this node. */
-static const char *parameter_read(const Finder *f, const Onnx__TensorProto *t, const Record *r)
+/* Are these the ones or the zeros of a group norm? */
+static bool is_plain_affine(const Onnx__NodeProto *p, size_t slot, const Record *r)
 {
+    return slot > 0 && is_op(p, "InstanceNormalization") && is_call_of(r, GROUP_NORM);
+}
+
+/* The parameter that the tensor is for this node. */
+static const char *parameter_read(const Finder *f, const Onnx__TensorProto *t, uint32_t node)
+{
+    const Record *r = &f->record[node];
     const char *own = t->name;
     if (r->nparam == 0)
         return is_created(f, own) ? own : name_in_scope(f, own, r->scope);
     for (int i = 0; i < r->nparam; i++)
         if (strcmp(r->param[i]->name, own) == 0)
             return own;
-    const char *name = absent(f, r, t, true);
+    const char *name = absent(f, node, t, true);
     if (!name)
-        name = absent(f, r, t, false);
+        name = absent(f, node, t, false);
     return name ? name : own;
 }
 
@@ -178,7 +193,7 @@ static bool find_turned_tie(Finder *f, const Onnx__TensorProto *t)
 
 static bool made_by_identity(const Finder *f, const Onnx__NodeProto *p, const Onnx__TensorProto *t)
 {
-    return strcmp(pb(p->op_type), "Identity") == 0 && p->n_output == 1 && is_uniform(f, t);
+    return is_op(p, "Identity") && p->n_output == 1 && is_uniform(f, t);
 }
 
 /* Adds an alias if a tensor that is not uniform is read under another module's name: a tie. */
@@ -203,16 +218,23 @@ static void find_reads(Finder *f)
     const Onnx__GraphProto *gp = f->m->proto->graph;
     for (uint32_t i = 0; i < gp->n_node; i++)
         for (size_t k = 0; k < gp->node[i]->n_input; k++) {
-            const Onnx__TensorProto *t = tensor_of(f, pb(gp->node[i]->input[k]));
-            if (!t || !dtype_is_float(onnx_dtype(t->data_type)) ||
-                (elements(t) < 2 && !declared(f->signature, t->name)))
-                continue;
+            const Onnx__NodeProto *p = gp->node[i];
+            const Onnx__TensorProto *t = tensor_of(f, pb(p->input[k]));
             const Record *r = &f->record[i];
+            bool plain = is_plain_affine(p, k, r);
+            if (!t || !dtype_is_float(onnx_dtype(t->data_type)) ||
+                (elements(t) < 2 && !plain && !declared(f->signature, t->name)))
+                continue;
             Read read = {.of = t, .node = i, .slot = (int)k, .weak = r->nparam == 0};
-            read.name = read.param = parameter_read(f, t, r);
-            read.identity = !r->called && made_by_identity(f, gp->node[i], t);
-            if (read.identity)
-                read.name = read.param = gp->node[i]->output[0];
+            read.name = read.param = parameter_read(f, t, i);
+            read.identity = !r->called && made_by_identity(f, p, t);
+            read.created = plain || is_created(f, t->name);
+            if (plain)
+                read.name = read.param = declared(f->signature, t->name)
+                                             ? arena_printf(&f->m->arena, "%s.%zu", pb(p->output[0]), k)
+                                             : t->name;
+            else if (read.identity)
+                read.name = read.param = p->output[0];
             else if (!read.weak && read.name != t->name && !declared(f->signature, t->name))
                 read.name = arena_printf(&f->m->arena, "%s.%s", read.param, t->name);
             f->read = arena_grow(&f->m->arena, f->read, f->nread, &f->cread, sizeof read);
@@ -523,7 +545,7 @@ static void find_remade(Finder *f)
         const Record *call = &f->record[f->read[i].node];
         bool unknown = !declared(f->signature, own);
         for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++)
-            unknown &= !f->read[i + n].weak && f->read[i + n].param == own;
+            unknown &= !f->read[i + n].weak && !f->read[i + n].created && f->read[i + n].param == own;
         if (!unknown || !lost_weight(f, call))
             continue;
         add_name(f, &f->out->remade, own);
@@ -610,11 +632,10 @@ static void find_computed(Finder *f)
     for (uint32_t i = 0, n; i < f->nread && s->n; i += n) {
         const char *own = f->read[i].of->name;
         bool named = declared(s, own) != NULL, in_scope = false, under = false;
-        bool created = is_created(f, own);
         for (n = 0; i + n < f->nread && f->read[i + n].of == f->read[i].of; n++) {
             const Read *r = &f->read[i + n];
-            bool here = !created && is_from_hidden(f, r);
-            named |= r->param != own ? !r->weak || declared(s, r->param) : !r->weak && !here && !created;
+            bool here = !r->created && is_from_hidden(f, r);
+            named |= r->param != own ? !r->weak || declared(s, r->param) : !r->weak && !here && !r->created;
             in_scope |= r->param != own; /* a name made of a module's that lacks a parameter */
             under |= here;
         }

@@ -273,10 +273,11 @@ typedef struct Record {
 /* Per node of the main graph, read once; NULL: the file's nodes are not those of the model. */
 const Record *read_records(OnnxModel *m);
 void report_detached(Import *x);
+/* Is it of a call of that function ("embedding.default")? */
+bool is_call_of(const Record *r, const char *function);
 
 /* What an operand of the call that a node comes from says and the node does not, as exporters leave it out.
- * True is 1.  otherwise: the node comes from no call of `function` ("embedding.default"), or the operand is
- * no number. */
+ * True is 1.  otherwise: the node comes from no call of `function`, or the operand is no number. */
 double call_number(const OnnxNode *n, const char *function, int operand, double otherwise);
 /* Does the node come from a call of that function, in whose text this stands? */
 bool call_says(const OnnxNode *n, const char *function, const char *text);

@@ -114,19 +114,20 @@ static const Record *records_of(OnnxModel *m)
     return i == gp->n_node ? record : NULL;
 }
 
-/* The operands of the node's call of a function; NULL: it comes from no such call. */
-static const char *operands_of(const OnnxNode *n, const char *function)
+/* The operands of a call of a function; NULL: the record is of no such call. */
+static const char *operands_of(const Record *r, const char *function)
 {
     char begin[80];
-    const Record *r = n->record;
     int size = snprintf(begin, sizeof begin, "[target=torch.ops.aten.%s](args = (", function);
     const char *s = r && r->call ? memmem(r->call, r->call_size, begin, (size_t)size) : NULL;
     return s ? s + size : NULL;
 }
 
+bool is_call_of(const Record *r, const char *function) { return operands_of(r, function); }
+
 bool call_says(const OnnxNode *n, const char *function, const char *text)
 {
-    const char *s = operands_of(n, function);
+    const char *s = operands_of(n->record, function);
     return s && memmem(s, (size_t)(n->record->call + n->record->call_size - s), text, strlen(text));
 }
 
@@ -134,7 +135,8 @@ bool call_says(const OnnxNode *n, const char *function, const char *text)
  * ...". */
 double call_number(const OnnxNode *n, const char *function, int operand, double otherwise)
 {
-    const char *s = operands_of(n, function), *last = s ? n->record->call + n->record->call_size : NULL;
+    const Record *r = n->record;
+    const char *s = operands_of(r, function), *last = s ? r->call + r->call_size : NULL;
     char number[32] = {0};
     int length = 0, depth = 0, at = 0;
     for (; s < last && depth >= 0 && at <= operand; s++) {

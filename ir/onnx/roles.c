@@ -355,7 +355,7 @@ ValKind role_of(Import *x, const char *name, const Tensor *t)
         why = "the program detaches it";
     else if (reader)
         why = arena_printf(x->a, "an operand of %s that does not train", reader);
-    else if (t->data && n > 1 && is_own_constant(x, name, t))
+    else if (t->data && is_own_constant(x, name, t))
         why = "a constant of the exporter's";
     else if (n == 0)
         return VAL_CONST;
