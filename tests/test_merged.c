@@ -259,6 +259,31 @@ START_TEST(what_the_program_creates_is_no_parameter)
 }
 END_TEST
 
+/* Scales of a Resize, which the exporter computes, are not said to train in place of a parameter that is
+ * missing, nor to be made of one of their size. */
+START_TEST(scales_of_a_resize_are_no_parameters)
+{
+    static float scales[] = {1, 1, 2, 2};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "1122", true);
+    add_value(&b, &a, "y", FLOAT, "1144", false);
+    add_tensor(&b, "val_1", 1, (int64_t[]){4}, scales);
+    add_tensor(&b, "w", 1, (int64_t[]){4}, odd);
+    add_recorded(&b, &a, "Resize", "x _ val_1", "h", "%h = upsample(args = (%x, None, True, [2.0, 2.0]))",
+                 "['', 'm', 'h']");
+    add_recorded(&b, &a, "Mul", "h w", "y", "%y = mul(args = (%h, %p_w))", NULL);
+    add_signature(&b, &a, "p_a: PARAMETER target='m.cls'\np_w: PARAMETER target='w'\n");
+    Imported r = import_file(save(&b, &a, "resize.onnx"));
+    ck_assert_int_eq(params_with(&r, false), 1);
+    ck_assert(noted(r.m, ONNX_FROZEN, "val_1", "an operand of Resize"));
+    ck_assert(!noted(r.m, ONNX_REMARK, "val_1", ""));
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 /* What torch.export's exporter scales and shifts the groups of a group norm by does not train, though it may
  * be merged with parameters; the norm's own do, each for itself. */
 START_TEST(ones_of_a_group_norm_are_no_parameters)
@@ -653,6 +678,7 @@ Suite *suite_merged(void)
     tcase_add_test(t, one_name_is_one_weight);
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
     tcase_add_test(t, what_the_program_creates_is_no_parameter);
+    tcase_add_test(t, scales_of_a_resize_are_no_parameters);
     tcase_add_test(t, ones_of_a_group_norm_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);
     tcase_add_test(t, transposed_weights_have_their_names);

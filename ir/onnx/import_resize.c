@@ -359,7 +359,7 @@ static bool import_upsample(OnnxNode *n)
 }
 
 const OnnxOp onnx_resize[] = {
-    {"Resize", 10, .import = import_resize},
-    {"Upsample", 7, .import = import_upsample},
+    {"Resize", 10, .import = import_resize, .fixed = 6},
+    {"Upsample", 7, .import = import_upsample, .fixed = 2},
     {0},
 };

@@ -245,14 +245,15 @@ static void report_constants(Import *x, const Merged *merged)
     const char **name = NEW(x->a, const char *, merged->constant.n + 1);
     uint32_t n = 0;
     for (uint32_t i = 0; i < merged->constant.n; i++) {
+        const char *constant = merged->constant.name[i];
         Val v;
-        if (!scope_find(x, merged->constant.name[i], &v) || x->g->vals[v.i].kind != VAL_CONST)
+        if (!scope_find(x, constant, &v) || x->g->vals[v.i].kind != VAL_CONST || role_fixed_by(x, constant))
             continue;
         Tensor t = graph_tensor(x->g, v);
         int64_t elements = type_count(&t.type);
         if (t.data && elements > 1 && dtype_is_float(t.type.dt) && !tensor_is_uniform(&t) &&
             as_large_as_a_parameter(x, elements))
-            name[n++] = merged->constant.name[i];
+            name[n++] = constant;
     }
     if (n)
         note(x, ONNX_REMARK, name[0],

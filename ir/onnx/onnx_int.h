@@ -377,6 +377,8 @@ Val repeated_one(const Import *x, Val v);
 /* ---- roles.c: which tensors train --------------------------------------- */
 
 Roles *roles_find(Import *x);
+/* The operator that reads it as an operand that never trains; NULL: none. */
+const char *role_fixed_by(const Import *x, const char *name);
 /* Number of batch normalizations that PyTorch's exporter folded away, as its signature tells. */
 int roles_lost_norms(const Import *x);
 /* Kind of an initializer (t->data given) or of a graph input without data (NULL). */
@@ -574,7 +576,7 @@ typedef struct OnnxOp {
     int since; /* oldest opset it reads */
     bool (*import)(OnnxNode *n);
     unsigned weights;    /* operands that are trainable weights by role: bit mask */
-    unsigned fixed; /* operands that never train (scales of integers, weights of classes): bit mask, too */
+    unsigned fixed; /* operands that never train (scales of integers or images, weights of classes): a mask */
     const char *domain;  /* NULL: ai.onnx */
     Op native;           /* native operator, for an importer of many operators */
     const char *al, *be; /* attributes that become its constants, with their defaults */

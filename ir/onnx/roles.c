@@ -200,8 +200,7 @@ static bool is_weight(const Import *x, const char *name, int depth)
     return false;
 }
 
-/* The operator that reads it as an operand that never trains; NULL: none. */
-static const char *fixed_by(const Import *x, const char *name)
+const char *role_fixed_by(const Import *x, const char *name)
 {
     const Roles *r = x->roles;
     for (uint32_t i = last_use(r, name); i; i = r->use[i].next) {
@@ -342,7 +341,7 @@ static bool is_detached(const Import *x, const char *name, const Tensor *t)
 
 ValKind role_of(Import *x, const char *name, const Tensor *t)
 {
-    const char *why = NULL, *reader = fixed_by(x, name);
+    const char *why = NULL, *reader = role_fixed_by(x, name);
     int64_t n = type_count(&t->type);
     if (role_is_chosen(x, name)) {
         note(x, ONNX_TRAINED, name, "chosen");
