@@ -277,26 +277,27 @@ END_TEST
 
 /* In a file of torch.export's whose signature a simplifier has dropped, a scalar trains only if its name is a
  * module's path with a dot; in one of TorchScript's exporter, every scalar with a name
- * of a module's trains. */
+ * of a module's trains; in one of tf2onnx, what a variable was read for. */
 START_TEST(scalars_without_a_signature)
 {
-    static const char *const nodes[] = {"node_mul", "/m/Mul"};
+    static const char *const nodes[] = {"node_mul", "/m/Mul", "m/mul"};
+    static const char *const gains[] = {"m.gain", "m.gain", "m/Mul/ReadVariableOp:0"};
     static float two[] = {2};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         Arena a = {0};
         Builder b;
         start(&b, 13);
         add_value(&b, &a, "x", FLOAT, "8", true);
         add_value(&b, &a, "y", FLOAT, "8", false);
-        add_tensor(&b, "m.gain", 0, NULL, two);
+        add_tensor(&b, gains[i], 0, NULL, two);
         add_tensor(&b, "scalar_tensor_default", 0, NULL, two);
-        add_node(&b, &a, "Mul", "x m.gain", "h")->name = (char *)(uintptr_t)nodes[i];
+        add_node(&b, &a, "Mul", arena_printf(&a, "x %s", gains[i]), "h")->name = (char *)(uintptr_t)nodes[i];
         add_node(&b, &a, "Add", "h scalar_tensor_default", "y");
-        b.model.producer_name = (char *)(uintptr_t) "pytorch";
+        b.model.producer_name = (char *)(uintptr_t)(i < 2 ? "pytorch" : "tf2onnx");
         Imported r = import_file(save(&b, &a, "scalars.onnx"));
         ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
-        ck_assert_int_eq(kind_of(&r.g, "m.gain"), VAL_PARAM);
-        ck_assert_int_eq(kind_of(&r.g, "scalar_tensor_default"), i ? VAL_PARAM : VAL_CONST);
+        ck_assert_int_eq(kind_of(&r.g, gains[i]), VAL_PARAM);
+        ck_assert_int_eq(kind_of(&r.g, "scalar_tensor_default"), i == 1 ? VAL_PARAM : VAL_CONST);
         release(&r);
         arena_free(&a);
     }

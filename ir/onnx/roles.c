@@ -93,14 +93,14 @@ static bool from_pytorch(const Import *x)
 /* Is it a parameter by the signature?  TorchScript's exporter writes none, but names what a
  * module holds by the module's path, and constants of its own "onnx::Mul_12",
  * "/layer/Constant_output_0" or "12".  Where a tool has dropped the signature of torch.export, a
- * path with a dot is left to tell by. */
+ * path with a dot is left to tell by.  tf2onnx names what was a variable by the node that read it. */
 bool role_is_held(const Import *x, const char *name)
 {
     const Declared *said = said_of(x, name);
     if (x->roles->signature->n)
         return said && said->parameter;
     if (!from_pytorch(x))
-        return false;
+        return strstr(name, "/ReadVariableOp") != NULL;
     return x->roles->exported ? strchr(name, '.') != NULL
                               : !(*name >= '0' && *name <= '9') && !strpbrk(name, ":/");
 }
