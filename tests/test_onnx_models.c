@@ -1,5 +1,6 @@
 /* test_onnx_models.c -- the import of whole models: PyTorch's networks, zoo files, ONNX's operator tests.
- * All but the examples lie in ../shared. */
+ * All but the examples lie in ../shared.  Biases of one
+ * element. */
 #include "tests.h"
 
 #include <dirent.h>
@@ -240,6 +241,42 @@ START_TEST(operator_tests_of_the_standard)
 }
 END_TEST
 
+static void add_shape(Builder *b, const char *name, int64_t rank, const int64_t *v)
+{
+    Onnx__TensorProto *t = add_tensor(b, name, 1, &rank, NULL);
+    t->data_type = INT64;
+    t->n_int64_data = (size_t)rank;
+    t->int64_data = (int64_t *)(uintptr_t)v;
+}
+
+/* A bias of one element trains behind a product that exporters of Keras have cast or reshaped, and what is
+ * added to anything else does not. */
+START_TEST(biases_of_one_element)
+{
+    static const char *const between[] = {"Cast", "Reshape", "Transpose", "Relu"};
+    static float w[] = {3, 1}, one[] = {0.5f};
+    static const int64_t shape[] = {1, 2};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "22", true);
+    add_value(&b, &a, "y", FLOAT, "??", false);
+    add_tensor(&b, "w", 2, (int64_t[]){2, 1}, w);
+    add_tensor(&b, "b", 1, (int64_t[]){1}, one);
+    add_shape(&b, "shape", 2, shape);
+    add_node(&b, &a, "MatMul", "x w", "h");
+    Onnx__NodeProto *n = add_node(&b, &a, between[_i], _i == 1 ? "h shape" : "h", "k");
+    if (_i == 0)
+        add_int(&b, n, "to", FLOAT);
+    add_node(&b, &a, "Add", "k b", "y");
+    Imported r = import_file(save(&b, &a, "bias.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    ck_assert_int_eq(kind_of(&r.g, "b"), _i < 3 ? VAL_PARAM : VAL_CONST);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_onnx_models(void)
 {
     Suite *s = suite_create("onnx_models");
@@ -252,6 +289,7 @@ Suite *suite_onnx_models(void)
     tcase_add_test(t, recorded_answer);
     tcase_add_test(t, inputs_by_number);
     tcase_add_test(t, operator_tests_of_the_standard);
+    tcase_add_loop_test(t, biases_of_one_element, 0, 4);
     suite_add_tcase(s, t);
     return s;
 }

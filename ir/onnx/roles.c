@@ -173,10 +173,12 @@ static bool moves_data(const char *op)
     return false;
 }
 
+/* Does an operator that has weights compute it?  Exporters of Keras move channels, cast, and give dimensions
+ * back in between. */
 static bool computed_by_weights(const Import *x, const char *value)
 {
     const Onnx__NodeProto *p = model_producer(x->m, value);
-    if (p && p->n_input && strcmp(pb(p->op_type), "Transpose") == 0) /* channels last */
+    for (int depth = 0; p && p->n_input && moves_data(pb(p->op_type)) && depth < 4; depth++)
         p = model_producer(x->m, pb(p->input[0]));
     const OnnxOp *op = p ? onnx_op_find("", pb(p->op_type)) : NULL;
     return op && op->weights;
