@@ -1,6 +1,6 @@
 /* test_onnx_models.c -- the import of whole models: PyTorch's networks, zoo files, ONNX's operator tests.
- * All but the examples lie in ../shared.  Biases of one
- * element. */
+ * All but the examples lie in ../shared.  Pools over a
+ * batch; biases of one element. */
 #include "tests.h"
 
 #include <dirent.h>
@@ -241,6 +241,13 @@ START_TEST(operator_tests_of_the_standard)
 }
 END_TEST
 
+static void add_list(Builder *b, Onnx__NodeProto *n, const char *name, size_t count, const int64_t *v)
+{
+    Onnx__AttributeProto *list = add_attr(b, n, name);
+    list->n_ints = count;
+    list->ints = (int64_t *)(uintptr_t)v;
+}
+
 static void add_shape(Builder *b, const char *name, int64_t rank, const int64_t *v)
 {
     Onnx__TensorProto *t = add_tensor(b, name, 1, &rank, NULL);
@@ -248,6 +255,35 @@ static void add_shape(Builder *b, const char *name, int64_t rank, const int64_t 
     t->n_int64_data = (size_t)rank;
     t->int64_data = (int64_t *)(uintptr_t)v;
 }
+
+/* jax2onnx pools channels last with a window that counts the batch and the channels among its dimensions. */
+START_TEST(pools_over_the_batch)
+{
+    static const int64_t shape[] = {1, 1, 2, 4, 1, 2}, window[] = {1, 3, 1, 1}, strides[] = {1, 2, 1, 1};
+    static const int64_t pads[] = {0, 1, 0, 0, 0, 0, 0, 0};
+    static float x[] = {1, -2, 3, 4, -5, 6, 7, 8, 8, 7, 6, -5, 4, 3, -2, 1};
+    static const float want[2][8] = {{3, 4, 7, 8, 8, 7, 6, 3}, {2, 1, 5 / 3.f, 6, 7, 1, 8 / 3.f, -1 / 3.f}};
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "242", true);
+    add_value(&b, &a, "y", FLOAT, "222", false);
+    add_shape(&b, "shape", 6, shape);
+    add_node(&b, &a, "Reshape", "x shape", "h");
+    Onnx__NodeProto *n = add_node(&b, &a, _i ? "AveragePool" : "MaxPool", "h", "p");
+    add_list(&b, n, "kernel_shape", 4, window);
+    add_list(&b, n, "strides", 4, strides);
+    add_list(&b, n, "pads", 8, pads);
+    add_node(&b, &a, "Squeeze", "p", "y");
+    Imported r = import_file(save(&b, &a, "pool.onnx"));
+    ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
+    const float *y = output_of(&r, &a, 1, &(Fed){"x", x});
+    for (int i = 0; i < 8; i++)
+        ck_assert_float_eq_tol(y[i], want[_i][i], 1e-6f);
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
 
 /* A bias of one element trains behind a product that exporters of Keras have cast or reshaped, and what is
  * added to anything else does not. */
@@ -289,6 +325,7 @@ Suite *suite_onnx_models(void)
     tcase_add_test(t, recorded_answer);
     tcase_add_test(t, inputs_by_number);
     tcase_add_test(t, operator_tests_of_the_standard);
+    tcase_add_loop_test(t, pools_over_the_batch, 0, 2);
     tcase_add_loop_test(t, biases_of_one_element, 0, 4);
     suite_add_tcase(s, t);
     return s;

@@ -3,6 +3,8 @@
 #include "onnx_int.h"
 #include <string.h>
 
+enum { MAX_SPATIAL = 3 }; /* dimensions of operators' windows */
+
 /* A window sliding over the spatial dimensions, all attributes filled in. */
 typedef struct {
     int n; /* spatial dimensions */
@@ -28,8 +30,8 @@ static bool kernel_of_weights(OnnxNode *n, const Type *w, Ints *kernel)
 static bool read_window(OnnxNode *n, const Type *weights, Window *w)
 {
     w->n = in_type(n, 0)->rank - 2;
-    if (w->n < 1 || w->n > 3)
-        return refuse(n, "%d spatial dimensions, 1 to 3 are supported", w->n);
+    if (w->n < 1 || (weights && w->n > MAX_SPATIAL))
+        return refuse(n, "%d spatial dimensions, 1 to %d are supported", w->n, MAX_SPATIAL);
     if (weights)
         TRY(kernel_of_weights(n, weights, &w->kernel));
     else
@@ -171,6 +173,20 @@ static bool import_conv_transpose(OnnxNode *n)
 
 /* ---- pooling ------------------------------------------------------------ */
 
+/* Does the window move over spatial dimension i? */
+static bool slides(const PoolAttrs *at, int i)
+{
+    return at->kernel.v[i] != 1 || at->strides.v[i] != 1 || at->pads.v[i] || at->pads.v[at->kernel.n + i];
+}
+
+static int slid_dimensions(const PoolAttrs *at)
+{
+    int slid = 0;
+    for (int i = 0; i < at->kernel.n; i++)
+        slid += slides(at, i);
+    return slid;
+}
+
 static bool read_pool(OnnxNode *n, PoolAttrs *at)
 {
     Window w;
@@ -178,14 +194,54 @@ static bool read_pool(OnnxNode *n, PoolAttrs *at)
     TRY(place_window(n, &w, attr_int(n, "ceil_mode", 0) != 0));
     *at = (PoolAttrs){
         .kernel = w.kernel, .strides = w.strides, .pads = w.pads, .dilations = w.dilations, .out = w.out};
+    int slid = slid_dimensions(at);
+    if (slid > MAX_SPATIAL)
+        return refuse(n, "%d spatial dimensions, 1 to %d are supported", slid, MAX_SPATIAL);
     return true;
+}
+
+/* Pools where there are more dimensions than operators have: those that the window does not move over are
+ * channels.  jax2onnx writes pooling of channels last so, and counts the batch among them. */
+static Val pool_slid(Graph *g, Op op, Val x, const PoolAttrs *at)
+{
+    const Type t = *val_type(g, x);
+    int perm[MAX_RANK], back[MAX_RANK], rank = 0, slid = slid_dimensions(at);
+    int64_t flat[2 + MAX_SPATIAL] = {1, 1}, dim[MAX_RANK];
+    PoolAttrs few = {.include_pad = at->include_pad};
+    few.kernel.n = few.strides.n = few.dilations.n = few.out.n = slid;
+    few.pads.n = 2 * slid;
+    for (int d = 0; d < t.rank; d++)
+        if (d < 2 || !slides(at, d - 2)) {
+            flat[1] *= t.dim[d];
+            perm[rank++] = d;
+        }
+    for (int i = 0, k = 0; i < at->kernel.n; i++)
+        if (slides(at, i)) {
+            few.kernel.v[k] = at->kernel.v[i];
+            few.strides.v[k] = at->strides.v[i];
+            few.dilations.v[k] = at->dilations.v[i];
+            few.pads.v[k] = at->pads.v[i];
+            few.pads.v[slid + k] = at->pads.v[at->kernel.n + i];
+            few.out.v[k] = at->out.v[i];
+            flat[2 + k++] = t.dim[2 + i];
+            perm[rank++] = 2 + i;
+        }
+    if (slid == 0)
+        return x;
+    for (int k = 0; k < rank; k++) {
+        dim[k] = perm[k] < 2 ? t.dim[perm[k]] : at->out.v[perm[k] - 2];
+        back[perm[k]] = k;
+    }
+    Val rows = build_reshape(g, build_transpose(g, x, perm), 2 + slid, flat);
+    return build_transpose(g, build_reshape(g, build(g, op, NULL, 1, &rows, &few), rank, dim), back);
 }
 
 /* Pooling is defined on floats; small integers go through f32 exactly. */
 static Val pool(OnnxNode *n, Op op, Val x, const PoolAttrs *at)
 {
     DType dt = val_type(n->g, x)->dt;
-    Val f = dtype_is_float(dt) ? x : real_cast(n, x, DT_F32), y = build(n->g, op, NULL, 1, &f, at);
+    Val f = dtype_is_float(dt) ? x : real_cast(n, x, DT_F32);
+    Val y = at->kernel.n > MAX_SPATIAL ? pool_slid(n->g, op, f, at) : build(n->g, op, NULL, 1, &f, at);
     Val held = build_cast(n->g, y, dt);
     if (held.i && !dtype_is_float(dt) && op == OP_max_pool)
         set_real(n->x, held, y);
