@@ -114,12 +114,22 @@ START_TEST(running_statistics)
 END_TEST
 
 /* Adds a batch norm for inference in elementary operators, channels last.  form: 0: with a reciprocal; 1:
- * divided by the root; 2: likewise, with scale and bias as first operands. */
+ * divided by the root; 2: likewise, with scale and bias as first operands; 3: the mean scaled by itself. */
 static void add_written_norm(Builder *b, Arena *a, int form)
 {
-    add_node(b, a, "Sub", "x mean", "c");
     add_node(b, a, "Add", "var eps", "v");
     add_node(b, a, "Sqrt", "v", "d");
+    if (form == 3) {
+        add_node(b, a, "Div", "one d", "r");
+        add_node(b, a, "Mul", "r scale", "k");
+        add_node(b, a, "Neg", "mean", "m");
+        add_node(b, a, "Mul", "m k", "c");
+        add_node(b, a, "Add", "c bias", "s");
+        add_node(b, a, "Mul", "x k", "z");
+        add_node(b, a, "Add", "z s", "y");
+        return;
+    }
+    add_node(b, a, "Sub", "x mean", "c");
     if (form == 0) {
         add_node(b, a, "Reciprocal", "d", "r");
         add_node(b, a, "Mul", "r scale", "k");
@@ -171,10 +181,11 @@ END_TEST
 START_TEST(written_out_batch_norm)
 {
     static float x[24], scale[3] = {1, 2, 3}, bias[3] = {0.5f, 0, 1}, mean[3] = {1, 1, 1}, var[3] = {4, 4, 4},
-                        eps = 1e-5f;
+                        eps = 1e-5f, one = 1;
     static const char signature[] = "b_var: BUFFER target='var'\np_mean: PARAMETER target='mean'\n"
                                     "p_scale: PARAMETER target='scale'\np_bias: PARAMETER target='bias'\n";
-    int form = _i % 3, rank = _i == 4 ? 4 : 1;
+    static const char *const last[] = {"node6", "node5", "node5", "node8"};
+    int form = _i == 6 ? 3 : _i % 3, rank = _i == 4 ? 4 : 1;
     bool given = _i == 3, buffer = _i == 5;
     Arena a = {0};
     Builder b;
@@ -186,9 +197,9 @@ START_TEST(written_out_batch_norm)
     start(&b, 15);
     add_value(&b, &a, "x", FLOAT, "2223", true);
     add_value(&b, &a, "y", FLOAT, "2223", false);
-    float *data[] = {scale, bias, mean, var, &eps};
-    static const char *const names[] = {"scale", "bias", "mean", "var", "eps"};
-    for (int i = 0; i < 5; i++)
+    float *data[] = {scale, bias, mean, var, &eps, &one};
+    static const char *const names[] = {"scale", "bias", "mean", "var", "eps", "one"};
+    for (int i = 0; i < 6; i++)
         add_tensor(&b, names[i], i < 4 ? rank : 0, (int64_t[]){rank == 1 ? 3 : 1, 1, 1, 3}, data[i]);
     add_written_norm(&b, &a, form);
     if (buffer)
@@ -200,7 +211,7 @@ START_TEST(written_out_batch_norm)
     } else {
         trained_norm(&r, &a, &opt, &y, &v);
         ck_assert_int_eq(kind_of(&r.g, "mean"), VAL_STATE);
-        ck_assert(noted(r.m, ONNX_REMARK, _i % 3 == 0 ? "node6" : "node5", "trains"));
+        ck_assert(noted(r.m, ONNX_REMARK, last[form], "trains"));
         for (int c = 0; c < 3; c++) {
             double sum = 0, squares = 0;
             for (int i = c; i < 24; i += 3) {
@@ -339,7 +350,7 @@ Suite *suite_training_form(void)
     tcase_add_test(t, batch_norm_is_brought_to_training_form);
     tcase_add_test(t, weights_without_values);
     tcase_add_test(t, running_statistics);
-    tcase_add_loop_test(t, written_out_batch_norm, 0, 6);
+    tcase_add_loop_test(t, written_out_batch_norm, 0, 7);
     tcase_add_test(t, folded_norms_are_counted);
     tcase_add_test(t, folded_batch_norm_is_noted);
     tcase_add_test(t, dropout_by_attribute_or_operand);

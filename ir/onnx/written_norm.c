@@ -3,6 +3,10 @@
  *
  *     (x - mean) * (scale / sqrt(variance + eps)) + bias
  *
+ * or, with a factor f = scale / sqrt(variance + eps), as those of Keras on JAX do:
+ *
+ *     x * f + (-mean * f + bias)
+ *
  * Mean and variance are tensors of the file, which would train as any other: the norm becomes one of the
  * batch's statistics, as BatchNormalization does. */
 #include "onnx_int.h"
@@ -55,6 +59,14 @@ static bool deviation(Written *w, Val v)
     return false;
 }
 
+static bool is_one(const Graph *g, Val v)
+{
+    if (!graph_is_const(g, v) || type_count(val_type(g, v)) != 1)
+        return false;
+    Tensor t = graph_tensor(g, v);
+    return tensor_f(&t, 0) == 1;
+}
+
 /* Is v a factor: x - mean, 1 / sqrt(variance + eps), or else the scale; or a product or quotient of them? */
 static bool factor(Written *w, Val v)
 {
@@ -64,7 +76,8 @@ static bool factor(Written *w, Val v)
     if (n && n->op == OP_mul)
         return factor(w, n->in[0]) && factor(w, n->in[1]);
     if (n && n->op == OP_div)
-        return !w->norm.var.i && factor(w, n->in[0]) && deviation(w, n->in[1]);
+        return !w->norm.var.i && (is_one(w->g, n->in[0]) || factor(w, n->in[0])) &&
+               deviation(w, n->in[1]);
     if (n && n->op == OP_reciprocal)
         return !w->norm.var.i && deviation(w, n->in[0]);
     if (n && n->op == OP_sub && !w->norm.x.i) {
@@ -76,6 +89,25 @@ static bool factor(Written *w, Val v)
         return false;
     w->norm.scale = v;
     return true;
+}
+
+/* The factor f of product = x * f and shift = -mean * f + bias, of which it sets x, mean and bias; else
+ * {0}. */
+static Val shifted(Written *w, Val product, Val shift)
+{
+    const Node *p = made_by(w->g, product, OP_mul), *sum = made_by(w->g, shift, OP_add);
+    for (int order = 0; p && sum && order < 8; order++) {
+        int i = order & 1, j = order >> 1 & 1, k = order >> 2;
+        const Node *of_mean = made_by(w->g, sum->in[i], OP_mul);
+        const Node *minus = of_mean ? made_by(w->g, of_mean->in[j], OP_neg) : NULL;
+        if (!minus || of_mean->in[!j].i != p->in[k].i)
+            continue;
+        w->norm.x = p->in[!k];
+        w->norm.mean = minus->in[0];
+        w->norm.bias = sum->in[!i];
+        return p->in[k];
+    }
+    return (Val){0};
 }
 
 /* Are all operands vectors along one dimension of x, mean and variance tensors of the file?  Sets these and
@@ -101,7 +133,8 @@ bool batch_norm_written_out(OnnxNode *n)
     for (int i = 0; i < 2; i++) {
         Written w = {.g = n->g, .norm = {.bias = n->in[i], .momentum = momentum}};
         BatchNorm *b = &w.norm;
-        if (!factor(&w, n->in[!i]) || !b->x.i || !b->var.i || !b->scale.i || !take_channels(&w))
+        Val f = shifted(&w, n->in[!i], n->in[i]);
+        if (!factor(&w, f.i ? f : n->in[!i]) || !b->x.i || !b->var.i || !b->scale.i || !take_channels(&w))
             continue;
         int64_t channels = val_type(n->g, b->x)->dim[b->axis];
         b->scale = build_reshape(n->g, b->scale, 1, &channels);
