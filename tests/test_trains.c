@@ -350,7 +350,7 @@ START_TEST(shapes_and_dead_ends_freeze)
     add_node(&b, &a, "Add", "r f", "y");
     Imported r = import_file(save(&b, &a, "freeze.onnx"));
     ck_assert_msg(build_graph(&r, &(OnnxOptions){0}), "%s", r.d.msg);
-    ck_assert(noted(r.m, ONNX_FROZEN, "scales", "shapes depend on it"));
+    ck_assert(noted(r.m, ONNX_FROZEN, "scales", "an operand of Resize"));
     ck_assert(noted(r.m, ONNX_FROZEN, "w", "no gradient"));
     ck_assert_int_eq(kind_of(&r.g, "w"), VAL_CONST);
     release(&r);
