@@ -150,7 +150,7 @@ const Row option_rows[] = {
     REAL_OF(SEARCH, "time", 0, step.time_limit, 0.001, 1e9,
             "Seconds to search for a better plan, instead of moves"),
     INTEGER_OF(SEARCH, "moves", 0, step.max_moves, 1, 1e18,
-               "Moves of the search (default 1000000): the same plan on every machine"),
+               "Moves of the search (default 1000000 or 300 a kernel): the same plan on every machine"),
     REAL_OF(SEARCH, "gap", 0, step.gap, 0, 1e6, "Stop this close to the lower bound (0.01: 1 %)"),
     CALL_NAMED(
         BUDGET, "policy", "NAME", remat_policies, parse_policy,

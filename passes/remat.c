@@ -8,10 +8,10 @@
 #include <string.h>
 
 /* Operators from which on the least peak is wanted to 1 % only; and from which on a new try would not get as
- * far again: it starts from the last schedule. */
-enum { MANY = 1000, LARGE = 5000 };
+ * far again: it starts from the last schedule; moves of the search per operator. */
+enum { MANY = 1000, LARGE = 5000, MOVES_EACH = 300 };
 /* Bytes above the live bytes from which on the longest search for a packing takes a second. */
-enum { MUCH = 25000, TRIES = 8, REPACKS = 4, DEFAULT_MOVES = 1000000, LONGER = 4, EXCHANGES = 1000000 };
+enum { MUCH = 25000, TRIES = 8, REPACKS = 4, LONGER = 4, EXCHANGES = 1000000, LEAST_MOVES = 1000000 };
 
 typedef struct {
     Graph *g;
@@ -49,7 +49,8 @@ static RematOptions options(const Remat *r, int64_t budget)
     RematOptions opt = remat_defaults(budget);
     opt.enough = r->limit_ns ? micro_ns(&r->in, r->limit_ns) : 0;
     opt.time_limit_s = o->time_limit;
-    opt.max_moves = o->max_moves ? o->max_moves : o->time_limit > 0 ? 0 : DEFAULT_MOVES;
+    double moves = fmax(LEAST_MOVES, (double)MOVES_EACH * r->in.inst.nops);
+    opt.max_moves = o->max_moves ? o->max_moves : o->time_limit > 0 ? 0 : (int64_t)moves;
     opt.seed = 1; /* the plan does not depend on --seed, which is for the model's randomness */
     opt.gap = o->gap;
     opt.tick = tell;
@@ -241,8 +242,7 @@ static bool find_least(Remat *r, RematResult *best, bool *found)
 
 /* Live bytes to ask for next, between *low, which is too few, and *high, which is too many: less by the
  * arena's excess, or half way.  peak: the least peak of a search that found nothing; *low becomes it. */
-static int64_t next_ask(int64_t ask, int64_t excess, bool found, int64_t peak, int64_t *low,
-                        int64_t *high)
+static int64_t next_ask(int64_t ask, int64_t excess, bool found, int64_t peak, int64_t *low, int64_t *high)
 {
     *low = found ? *low : peak;
     *high = found ? ask : *high;
@@ -678,7 +678,7 @@ bool pass_remat(Graph *g, PassCtx *cx)
     TRY(plan_place(g, info, 0, PACK_LONG, &kept, cx->tmp, cx->diag) &&
         plan_place_whole(g, info, &kept, &whole, cx));
     r.size = (ArenaSize){.arena = kept.arena_bytes, .live = kept.live_bytes};
-    info->pack_share = o->max_moves ? fmin(1, fmax(0.1, (double)o->max_moves / DEFAULT_MOVES)) : 1;
+    info->pack_share = o->max_moves ? fmin(1, fmax(0.1, (double)o->max_moves / LEAST_MOVES)) : 1;
     info->plan.keep_all_bytes = whole.arena_bytes;
     memcpy(info->plan.keep_all_mem, whole.mem, sizeof whole.mem);
     info->plan.base_ns = kept.predicted_ns;

@@ -3,11 +3,11 @@
  *
  * Start: three orders, each as it is, and with evictions at the budget; where that fails,
  * with evictions at the least limit they meet, unless that is expensive. While nothing fits the
- * budget, rounds lower the limit towards it step by step. From then on a round is one annealing run of
- * a fixed number of moves from the best schedule; rounds grow slowly, so that restarts are
- * frequent at first and thorough later. With several threads each runs the round with its
- * own random numbers, and the best result (the lowest thread among equals) starts the next.
- * Nothing but the moment of stopping depends on time. */
+ * budget, short rounds lower the limit towards it step by step, then longer ones. From then on
+ * a round is one annealing run of a fixed number of moves from the best schedule; rounds grow
+ * slowly, so that restarts are frequent at first and thorough later. With several threads each
+ * runs the round with its own random numbers, and the best result (the lowest thread among
+ * equals) starts the next.  Nothing but the moment of stopping depends on time. */
 #include "ir/mem.h"
 #include "solve.h"
 
@@ -257,17 +257,26 @@ static void improve_at(Solver *s, int64_t budget, Cooling cooling, int64_t moves
     s->r->feasible = s->r->peak <= s->budget;
 }
 
-/* Brings the best schedule, which is cheap, nearer to the budget in small steps, each made cheap before the
- * next: a search that is far from its budget pays for evictions that later ones make needless. */
+/* Makes the best schedule cheap and brings it nearer to the budget in small steps, each made cheap before
+ * the next: a search that is far from its budget pays for evictions that later ones make needless.  All steps
+ * together have half of the moves; one that fails is followed by shorter ones of more moves. */
 static void squeeze(Solver *s)
 {
-    enum { STEP = 128, MOVES = 20, FAILURES = 2 }; /* 1 / STEP of the bytes; moves per operator */
+    enum { STEP = 128, MOVES = 20, FAILURES = 3 }; /* 1 / STEP of the bytes; moves per operator */
     RematResult *r = s->r;
-    int64_t moves = MOVES * (int64_t)s->p->nops + 1000;
-    for (int failures = 0; failures < FAILURES && !r->feasible && !out_of_time(s);) {
-        int64_t peak = r->peak, step = (peak - s->p->inst->persistent) / STEP >> failures;
-        improve_at(s, peak - step > s->budget ? peak - step - 1 : s->budget, descent, moves);
+    int64_t most = MOVES * (int64_t)s->p->nops + 1000, least = 0;
+    int64_t whole = 1 + (r->peak - s->p->inst->persistent) / STEP, step = whole;
+    if (!r->feasible && r->n > s->p->nops && !out_of_time(s))
+        improve_at(s, r->peak, descent, most);
+    int64_t rest = moves_left(s) / 2;
+    for (int failures = 0; failures < FAILURES && !r->feasible && !out_of_time(s) && moves_left(s) > rest;) {
+        int64_t peak = r->peak, moves = (moves_left(s) - rest) / (1 + (peak - s->budget) / step);
+        moves = moves < least ? least : moves;
+        moves = moves < most ? moves : most;
+        improve_at(s, peak - step > s->budget ? peak - step : s->budget, descent, moves);
         failures = r->peak < peak ? 0 : failures + 1;
+        step = failures ? step / 2 + 1 : 2 * step < whole ? 2 * step : whole;
+        least = failures ? 2 * moves : moves / 2;
     }
 }
 
@@ -471,7 +480,7 @@ static void offer_start(Solver *s)
     seq_free(&q);
 }
 
-static void start_schedules(Solver *s)
+static void start_schedules(Solver *s, int64_t most_cost)
 {
     int32_t n = s->p->nops;
     offer_start(s);
@@ -479,7 +488,7 @@ static void start_schedules(Solver *s)
         improve_by(s, &(Kind){.cooling = descent, .part = 1}, 200 * (int64_t)n + 5000);
     for (int32_t i = 0; i < n; i++)
         seq_push(&s->input, i);
-    sweep_orders(s, s->p->base_cost + s->p->base_cost / 2); /* expensive schedules are poor starts */
+    sweep_orders(s, most_cost);
 }
 
 static void find_bound(Solver *s)
@@ -494,8 +503,12 @@ static void find_bound(Solver *s)
     r->price = bound.price;
 }
 
-static bool solver_init(Solver *s, Problem *p, const RematInstance *inst,
-                        const RematOptions *o, RematResult *result, char err[REMAT_ERR])
+/* Expensive schedules are poor starts, unless bytes alone count. */
+static const double CHEAP = 1.0 / 16, DEAR = 0.5;
+
+/* extra: the part of the cost without recomputation by which a schedule to start from may be dearer. */
+static bool solver_init(Solver *s, Problem *p, const RematInstance *inst, const RematOptions *o, double extra,
+                        RematResult *result, char err[REMAT_ERR])
 {
     int64_t cost, peak;
     *result = (RematResult){.budget = o->budget};
@@ -522,7 +535,7 @@ static bool solver_init(Solver *s, Problem *p, const RematInstance *inst,
     s->worker = RM_NEW(Search, s->nworkers);
     for (int i = 0; i < s->nworkers; i++)
         search_init(&s->worker[i], p, o->budget, o->seed * 1000003 + (uint64_t)i);
-    start_schedules(s);
+    start_schedules(s, p->base_cost + (int64_t)(extra * (double)p->base_cost));
     return true;
 }
 
@@ -544,7 +557,7 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
 {
     Problem p;
     Solver s;
-    if (!solver_init(&s, &p, inst, options, result, err))
+    if (!solver_init(&s, &p, inst, options, CHEAP, result, err))
         return false;
     if (!good_enough(&s) && !result->proved_infeasible)
         find_bound(&s);
@@ -552,7 +565,9 @@ bool remat_solve(const RematInstance *inst, const RematOptions *options,
         squeeze(&s);
         reach_budget(&s);
     }
-    if (!result->proved_infeasible) {
+    if (result->proved_infeasible) {
+        sweep_orders(&s, INT64_MAX); /* what is known of less bytes */
+    } else {
         improve(&s);
         if (s.deadline == 0 && result->feasible && !good_enough(&s))
             raise_bound(&s);
@@ -577,9 +592,11 @@ bool remat_min_budget(const RematInstance *inst, const RematOptions *options,
     o.budget = bound + (int64_t)(fmax(1.0 / NEAR, o.gap) * (double)bound);
     o.gap = 0;
     o.rough_bound = true; /* the better bound is known */
-    if (!solver_init(&s, &p, inst, &o, result, err))
+    if (!solver_init(&s, &p, inst, &o, DEAR, result, err))
         return false;
     reach_budget(&s);
+    o.max_moves += o.max_moves / 2;
+    squeeze(&s);
     int64_t last = 200 * (int64_t)p.nops + 5000; /* makes the schedule cheaper and easier to pack */
     if (options->gap > 0 && o.max_moves > 0 && last > o.max_moves / LAST)
         last = o.max_moves / LAST;
