@@ -285,7 +285,7 @@ START_TEST(scales_of_a_resize_are_no_parameters)
 END_TEST
 
 /* What torch.export's exporter scales and shifts the groups of a group norm by does not train, though it may
- * be merged with parameters; the norm's own do, each for itself. */
+ * be merged with parameters; the norm's own do, each for itself, as its module holds them. */
 START_TEST(ones_of_a_group_norm_are_no_parameters)
 {
     Arena a = {0};
@@ -316,6 +316,8 @@ START_TEST(ones_of_a_group_norm_are_no_parameters)
         ck_assert_int_eq(params_with(&r, false), merged ? 4 : 2);
         ck_assert(noted(r.m, ONNX_FROZEN, "val_1", "a constant of the exporter's") != merged);
         ck_assert(!noted(r.m, ONNX_REMARK, "val_4", ""));
+        const ModelName *held = graph_module_name(&r.g, graph_find(&r.g, "n.bias"));
+        ck_assert(held && strcmp(held->name, "n.bias") == 0 && held->shape && held->shape->rank == 1);
         uint32_t scales = 0;
         for (uint32_t i = 0; i < r.g.norder; i++)
             scales += r.g.nodes[r.g.order[i].i].op == OP_mul;

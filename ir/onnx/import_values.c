@@ -100,7 +100,7 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
     if (weight && (kind != VAL_CONST || !role_is_transient(x, name))) {
         name_value_of(x, *v, name, module ? NAME_OF_FILE : NAME_OF_BOTH, false);
         if (module)
-            name_value_of(x, *v, module, NAME_OF_MODULE, true);
+            name_of_transposed(x, *v, name, x->opt->untie);
     }
     set_data_type(x, *v, p->data_type);
     return true;

@@ -285,7 +285,20 @@ static void tell_apart(Finder *f, Read *r, uint32_t n)
     }
 }
 
-/* Adds a transposed parameter; from: the first read of the tensor that it is, or is told apart from. */
+/* What kind of parameter is the tensor made of, by the node that reads it? */
+typedef enum { NOT_KNOWN, A_MATRIX, A_VECTOR } Origin;
+static Origin made_of(const Finder *f, const Read *r)
+{
+    const Onnx__NodeProto *p = f->m->proto->graph->node[r->node];
+    if (f->record[r->node].linear && is_op(p, "MatMul"))
+        return r->of->n_dims == 2 ? A_MATRIX : NOT_KNOWN;
+    bool column = r->of->n_dims > 1 && elements(r->of) == r->of->dims[0];
+    bool affine = is_call_of(&f->record[r->node], GROUP_NORM) && (is_op(p, "Mul") || is_op(p, "Add"));
+    return column && affine ? A_VECTOR : NOT_KNOWN;
+}
+
+/* Adds a parameter that is made of one read; from: the first read of the tensor that it is, or is told apart
+ * from. */
 static void add_transposed(Finder *f, uint32_t from, const char *name, const char *parameter, bool merged)
 {
     Merged *out = f->out;
@@ -297,24 +310,25 @@ static void add_transposed(Finder *f, uint32_t from, const char *name, const cha
         return;
     out->transposed = arena_grow(&f->m->arena, out->transposed, out->ntransposed, &out->ctransposed,
                                  sizeof *out->transposed);
-    out->transposed[out->ntransposed++] = (Transposed){name, parameter, merged};
+    bool vector = made_of(f, &f->read[from]) == A_VECTOR;
+    out->transposed[out->ntransposed++] = (Transposed){name, parameter, merged, vector};
 }
 
-/* Finds the transpose that PyTorch makes of a Linear's weight by default, under a name such as val_7.  All
- * that reads it says which parameter it was; equal ones are merged, as adapters that begin with zeros. */
+/* Finds the transpose that PyTorch makes of a Linear's weight by default, or the columns that it makes of the
+ * weight and bias of a group norm, under a name such as val_7.  All that reads it says which parameter it
+ * was; equal ones are merged, as adapters that begin with zeros. */
 static void find_transposed(Finder *f, uint32_t from, uint32_t n)
 {
     const Read *r = &f->read[from];
     const char *own = r->of->name;
     bool merged = false;
     for (uint32_t i = 0; i < n; i++) {
-        const char *op = pb(f->m->proto->graph->node[r[i].node]->op_type);
-        if (r[i].weak || r[i].slot != 1 || !f->record[r[i].node].linear || strcmp(op, "MatMul") != 0 ||
-            r[i].param == own)
+        if (r[i].weak || r[i].slot != 1 || r[i].param == own || !made_of(f, &r[i]) ||
+            made_of(f, &r[i]) != made_of(f, r))
             return;
         merged |= strcmp(r[i].param, r->param) != 0;
     }
-    if (r->of->n_dims != 2 || declared(f->signature, own))
+    if (declared(f->signature, own))
         return;
     add_transposed(f, from, own, r->param, merged);
     for (uint32_t i = 0; i < n && merged; i++)
@@ -338,20 +352,6 @@ static void find_indexed(Finder *f, const Read *r)
         return;
     out->alias = arena_grow(&f->m->arena, out->alias, out->nalias, &out->calias, sizeof *out->alias);
     out->alias[out->nalias++] = (OnnxTie){r->of->name, r->param};
-}
-
-bool made_by_exporter(OnnxModel *m, const char *name)
-{
-    const Signature *s = model_signature(m);
-    return s->n && !declared(s, name);
-}
-
-const char *transposed_parameter(OnnxModel *m, const char *name, bool apart)
-{
-    const Merged *merged = model_merged(m);
-    const uint32_t *i = name_get(&merged->transposed_at, name);
-    const Transposed *t = i ? &merged->transposed[*i] : NULL;
-    return t && !(t->merged && apart) ? t->parameter : NULL;
 }
 
 /* Ties tensors that were made from one parameter which the file has not: a layer applied repeatedly. */
@@ -606,13 +606,6 @@ static void find_moved(Finder *f, const Onnx__TensorProto *t)
     for (uint32_t i = 0; i < hidden->n && only; i++)
         if (strcmp(hidden->name[i], from->of[0]->name) == 0)
             name_put(&f->out->moved, t->name, i);
-}
-
-const char *moved_parameter(OnnxModel *m, const char *name)
-{
-    const Merged *merged = model_merged(m);
-    const uint32_t *i = name_get(&merged->moved, name);
-    return i ? merged->hidden.name[*i] : NULL;
 }
 
 /* Finds parameters that no record mentions: they are tied to others, or the exporter has computed what the

@@ -23,6 +23,49 @@ void merged_prepare(Import *x)
     }
 }
 
+bool made_by_exporter(OnnxModel *m, const char *name)
+{
+    const Signature *s = model_signature(m);
+    return s->n && !declared(s, name);
+}
+
+static const Transposed *transposed(OnnxModel *m, const char *name, bool apart)
+{
+    const Merged *merged = model_merged(m);
+    const uint32_t *i = name_get(&merged->transposed_at, name);
+    const Transposed *t = i ? &merged->transposed[*i] : NULL;
+    return t && !(t->merged && apart) ? t : NULL;
+}
+
+const char *transposed_parameter(OnnxModel *m, const char *name, bool apart)
+{
+    const Transposed *t = transposed(m, name, apart);
+    return t ? t->parameter : NULL;
+}
+
+bool name_of_transposed(Import *x, Val v, const char *name, bool apart)
+{
+    const Transposed *t = transposed(x->m, name, apart);
+    if (!t)
+        return false;
+    const Type *type = val_type(x->g, v);
+    Type *shape = NEW(x->g->arena, Type, 1);
+    *shape = type_make(type->dt, 1, (int64_t[]){type_count(type)});
+    graph_name_in_model(x->g, v,
+                        (ModelName){.name = arena_strndup(x->g->arena, t->parameter, strlen(t->parameter)),
+                                    .of = NAME_OF_MODULE,
+                                    .transposed = !t->vector,
+                                    .shape = t->vector ? shape : NULL});
+    return true;
+}
+
+const char *moved_parameter(OnnxModel *m, const char *name)
+{
+    const Merged *merged = model_merged(m);
+    const uint32_t *i = name_get(&merged->moved, name);
+    return i ? merged->hidden.name[*i] : NULL;
+}
+
 /* "a, b, c and 7 more" */
 static const char *listing(Import *x, const char *const *name, uint32_t n)
 {
@@ -89,13 +132,12 @@ static bool ambiguous(const Merged *merged, const char *kept, const char *name)
 /* Has the parameter `kept` saved under `name` as well. */
 static void add_weight_name(Import *x, const Merged *merged, const char *kept, const char *name)
 {
-    const char *transposed = transposed_parameter(x->m, name, true);
     Val v;
     if (!scope_find(x, kept, &v) || x->g->vals[v.i].kind != VAL_PARAM || ambiguous(merged, kept, name))
         return;
-    if (transposed) {
-        name_value_of(x, v, transposed, NAME_OF_MODULE, true);
-    } else if (made_by_exporter(x->m, kept)) {
+    if (name_of_transposed(x, v, name, true))
+        return;
+    if (made_by_exporter(x->m, kept)) {
         name_value_of(x, v, kept, NAME_OF_FILE, false);
         name_value_of(x, v, name, NAME_OF_MODULE, false);
     } else {

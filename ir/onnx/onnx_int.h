@@ -324,10 +324,11 @@ typedef struct {
     uint32_t n, cap;
 } Names;
 
-/* An initializer that is the transpose of a parameter which the file has not itself. */
+/* An initializer that is the transpose, or a column, of a parameter which the file has not itself. */
 typedef struct {
     const char *name, *parameter;
     bool merged; /* it stands for several, of which `parameter` is the first, unless they are told apart */
+    bool vector; /* it is a column, of shape [n, 1, ...] */
 } Transposed;
 
 typedef struct Merged {
@@ -353,9 +354,11 @@ typedef struct Merged {
 } Merged;
 
 const Merged *model_merged(OnnxModel *m);
-/* The parameter that an initializer is the transpose of and the file has not itself; NULL: none.  apart: what
- * was merged has been told apart. */
+/* The parameter that an initializer is the transpose or a column of and the file has not itself; NULL: none.
+ * apart: what was merged has been told apart. */
 const char *transposed_parameter(OnnxModel *m, const char *name, bool apart);
+/* Gives v the name of that parameter; false: there is none. */
+bool name_of_transposed(Import *x, Val v, const char *name, bool apart);
 /* The parameter, which the file has not itself, that an initializer only reshapes or repeats; NULL: none. */
 const char *moved_parameter(OnnxModel *m, const char *name);
 /* Is it no tensor of the program, by the signature? */

@@ -155,7 +155,7 @@ static bool tie(Import *x, const OnnxTie *t)
     for (; name; name = name->next) {
         bool other = name->transposed ^ of_b ^ turned;
         if (name->of == NAME_OF_MODULE)
-            name_value_of(x, a, name->name, name->of, other);
+            graph_name_in_model(x->g, a, (ModelName){name->name, name->of, other, .shape = name->shape});
         else if (strcmp(name->name, t->copy) != 0)
             rename_tied(x, name->name, a, other);
         if (name->of == NAME_OF_FILE)
