@@ -148,7 +148,7 @@ static bool fit_shape(Save *s, Target *t, const WireField *proto)
     SaveValue *all = NEW(&s->a, SaveValue, 1);
     *all = *t->v;
     char text[160];
-    if (!tensor_expand(&t->v->tensor, &there, &s->a, &all->tensor))
+    if (!type_valid(&there) || !tensor_expand(&t->v->tensor, &there, &s->a, &all->tensor))
         return fail(s->d, "'%s' has another shape in the model than %s", t->v->name, type_str(type, text));
     t->v = all;
     return true;
