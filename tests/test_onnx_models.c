@@ -1,6 +1,5 @@
 /* test_onnx_models.c -- the import of whole models: PyTorch's networks, zoo files, ONNX's operator tests.
- * All but the examples lie in ../shared.  Pools over a
- * batch; biases of one element. */
+ * All but the examples lie in ../shared.  Pools over a batch; biases of one element. */
 #include "tests.h"
 
 #include <dirent.h>

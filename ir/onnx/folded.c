@@ -30,11 +30,7 @@ static uint32_t does(const char *name)
                  {"alias", 0},
                  {"embedding", FOLDED_REPEATS | FOLDED_OTHER},
                  {"index", FOLDED_REPEATS | FOLDED_OTHER}};
-    size_t n = strlen(name), digits = 0;
-    while (digits < n && name[n - digits - 1] >= '0' && name[n - digits - 1] <= '9')
-        digits++;
-    if (digits && digits < n && name[n - digits - 1] == '_')
-        n -= digits + 1;
+    size_t n = call_name_length(name);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (strlen(calls[i].call) == n && strncmp(name, calls[i].call, n) == 0)
             return calls[i].does;

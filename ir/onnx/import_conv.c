@@ -262,6 +262,8 @@ static bool import_max_pool(OnnxNode *n)
         return true;
     Graph *g = n->g;
     const Type t = *in_type(n, 0);
+    if (t.rank == MAX_RANK)
+        return refuse(n, "indices of %d dimensions", t.rank);
     int64_t count = type_count(&t), order = attr_int(n, "storage_order", 0);
     Val index = build_reshape(g, iota(g, count), t.rank, t.dim);
     if (order && t.rank == 4) { /* column major inside an image */

@@ -233,7 +233,7 @@ static bool is_all(OnnxNode *n, int k, double value)
  * merged with parameters; the norm's own follow. */
 static bool import_instance_norm(OnnxNode *n)
 {
-    bool grouped = is_call_of(n->record, "group_norm.default") && is_all(n, 1, 1) && is_all(n, 2, 0);
+    bool grouped = is_group_norm(n->record) && is_all(n, 1, 1) && is_all(n, 2, 0);
     if (in_type(n, 0)->rank < 3)
         return refuse(n, "data of rank %d", in_type(n, 0)->rank);
     Val x = normalize_groups(n, in_type(n, 0)->dim[1], attr_float(n, "epsilon", 1e-5));

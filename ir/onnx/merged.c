@@ -50,9 +50,6 @@ static const char *leaf(const char *name)
 
 static bool is_bias(const char *name) { return strstr(leaf(name), "bias") != NULL; }
 
-/* What torch.export's exporter makes an InstanceNormalization by ones and zeros, a Mul and an Add. */
-#define GROUP_NORM "group_norm.default"
-
 static bool is_op(const Onnx__NodeProto *p, const char *type) { return strcmp(pb(p->op_type), type) == 0; }
 
 /* One of the call's parameters that is not in the file and may be this tensor, by its last
@@ -60,7 +57,7 @@ static bool is_op(const Onnx__NodeProto *p, const char *type) { return strcmp(pb
 static const char *absent(const Finder *f, uint32_t node, const Onnx__TensorProto *t, bool by_leaf)
 {
     const Record *r = &f->record[node];
-    bool shifts = is_op(f->m->proto->graph->node[node], "Add") && is_call_of(r, GROUP_NORM);
+    bool shifts = is_op(f->m->proto->graph->node[node], "Add") && is_group_norm(r);
     const char *only = NULL;
     for (int i = 0; i < r->nparam; i++) {
         const char *name = r->param[i]->name;
@@ -100,11 +97,7 @@ static bool is_created(const Finder *f, const char *name)
 {
     static const char *const makers[] = {"zeros",     "ones",      "full",     "zeros_like", "ones_like",
                                          "full_like", "new_zeros", "new_ones", "new_full"};
-    size_t n = strlen(name), digits = 0;
-    while (digits < n && name[n - digits - 1] >= '0' && name[n - digits - 1] <= '9')
-        digits++;
-    if (digits && digits < n && name[n - digits - 1] == '_')
-        n -= digits + 1;
+    size_t n = call_name_length(name);
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
         if (strlen(makers[i]) == n && strncmp(name, makers[i], n) == 0)
             return f->signature->n && !declared(f->signature, name);
@@ -114,7 +107,7 @@ static bool is_created(const Finder *f, const char *name)
 /* Are these the ones or the zeros of a group norm? */
 static bool is_plain_affine(const Onnx__NodeProto *p, size_t slot, const Record *r)
 {
-    return slot > 0 && is_op(p, "InstanceNormalization") && is_call_of(r, GROUP_NORM);
+    return slot > 0 && is_op(p, "InstanceNormalization") && is_group_norm(r);
 }
 
 /* The parameter that the tensor is for this node. */
@@ -293,7 +286,7 @@ static Origin made_of(const Finder *f, const Read *r)
     if (f->record[r->node].linear && is_op(p, "MatMul"))
         return r->of->n_dims == 2 ? A_MATRIX : NOT_KNOWN;
     bool column = r->of->n_dims > 1 && elements(r->of) == r->of->dims[0];
-    bool affine = is_call_of(&f->record[r->node], GROUP_NORM) && (is_op(p, "Mul") || is_op(p, "Add"));
+    bool affine = is_group_norm(&f->record[r->node]) && (is_op(p, "Mul") || is_op(p, "Add"));
     return column && affine ? A_VECTOR : NOT_KNOWN;
 }
 
@@ -679,6 +672,8 @@ const Merged *model_merged(OnnxModel *m)
     widen_nodes(&f);
     return m->merged;
 }
+
+bool is_computed(OnnxModel *m, const char *name) { return holds(&model_merged(m)->computed, name); }
 
 /* It is the exporter's own constant if no parameter of the program can be behind it. */
 bool is_own_constant(Import *x, const char *name, const Tensor *t)

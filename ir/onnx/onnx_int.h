@@ -273,11 +273,15 @@ typedef struct Record {
 /* Per node of the main graph, read once; NULL: the file's nodes are not those of the model. */
 const Record *read_records(OnnxModel *m);
 void report_detached(Import *x);
-/* Is it of a call of that function ("embedding.default")? */
-bool is_call_of(const Record *r, const char *function);
+/* Is it of a group norm, of which the exporter makes an InstanceNormalization by ones and zeros, a Mul and an
+ * Add? */
+bool is_group_norm(const Record *r);
+/* The length of the name of a call's result without its number: 6 of "expand_1". */
+size_t call_name_length(const char *name);
 
 /* What an operand of the call that a node comes from says and the node does not, as exporters leave it out.
- * True is 1.  otherwise: the node comes from no call of `function`, or the operand is no number. */
+ * True is 1.  otherwise: the node comes from no call of `function` ("embedding.default"), or the operand is
+ * no number. */
 double call_number(const OnnxNode *n, const char *function, int operand, double otherwise);
 /* Does the node come from a call of that function, in whose text this stands? */
 bool call_says(const OnnxNode *n, const char *function, const char *text);
@@ -367,6 +371,8 @@ bool made_by_exporter(OnnxModel *m, const char *name);
 void merged_prepare(Import *x);
 /* Notes what was found; fails if --train names nothing that the file has. */
 bool merged_report(Import *x);
+/* May the exporter have computed it from a parameter that no node reads? */
+bool is_computed(OnnxModel *m, const char *name);
 /* Is an initializer a constant that the exporter made, such as a mask that masks nothing? */
 bool is_own_constant(Import *x, const char *name, const Tensor *t);
 

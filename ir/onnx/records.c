@@ -123,7 +123,15 @@ static const char *operands_of(const Record *r, const char *function)
     return s ? s + size : NULL;
 }
 
-bool is_call_of(const Record *r, const char *function) { return operands_of(r, function); }
+bool is_group_norm(const Record *r) { return operands_of(r, "group_norm.default"); }
+
+size_t call_name_length(const char *name)
+{
+    size_t n = strlen(name), digits = 0;
+    while (digits < n && name[n - digits - 1] >= '0' && name[n - digits - 1] <= '9')
+        digits++;
+    return digits && digits < n && name[n - digits - 1] == '_' ? n - digits - 1 : n;
+}
 
 bool call_says(const OnnxNode *n, const char *function, const char *text)
 {

@@ -4,14 +4,6 @@
 #include "onnx_int.h"
 #include <string.h>
 
-static bool is_computed(const Merged *merged, const char *name)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < merged->computed.n && !found; i++)
-        found = strcmp(merged->computed.name[i], name) == 0;
-    return found;
-}
-
 /* Is it the first dimension of an input of the model? */
 static bool is_batch(const Import *x, int64_t extent)
 {
@@ -86,7 +78,7 @@ bool import_moved(Import *x, const char *name, const OnnxTensor *t, Val *v)
 {
     Graph *g = x->g;
     const Folded *from = x->depth == 0 && t->t.data ? folded(x->m, name) : NULL;
-    if (!from || !is_computed(model_merged(x->m), name))
+    if (!from || !is_computed(x->m, name))
         return false;
     Type type = from->does & FOLDED_REPEATS ? repeated_type(x, &t->t) : t->t.type;
     bool repeats = !type_equal(&type, &t->t.type);
