@@ -371,31 +371,40 @@ START_TEST(computed_in_place_of_parameters)
 }
 END_TEST
 
-/* Experts of which tokens take rows have their name, whatever the exporter calls its copy of them; not if the
- * first axis is not what is indexed. */
+/* Experts of which tokens take rows have their name, whatever the exporter calls its copy of them, and their
+ * biases where the file says what was copied; not if the first axis is not what is indexed. */
 START_TEST(indexed_weight)
 {
-    static const char *const index[] = {"[%i]", "[None, %i]"};
+    static const struct {
+        const char *index, *name, *origins;
+        bool named;
+    } cases[] = {{"[%i]", "experts", NULL, true},
+                 {"[None, %i]", "experts", NULL, false},
+                 {"[%i]", "experts.bias", NULL, false},
+                 {"[%i]", "experts.bias", "['experts.bias']", true}};
     Arena a = {0};
     Builder b;
-    for (int k = 0; k < 2; k++) {
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         start(&b, 13);
         add_value(&b, &a, "x", FLOAT, "22", true);
         add_value(&b, &a, "y", FLOAT, "22", false);
         add_value(&b, &a, "i", INT64, "21", true);
         add_tensor(&b, "val_0", 2, (int64_t[]){2, 2}, odd);
         add_recorded(&b, &a, "GatherND", "val_0 i", "w",
-                     arena_printf(&a, "[target=torch.ops.aten.index.Tensor](args = (%%p_e, %s))", index[k]),
+                     arena_printf(&a, "[target=torch.ops.aten.index.Tensor](args = (%%p_e, %s))",
+                                  cases[k].index),
                      "['', 'w']");
         add_node(&b, &a, "Mul", "x w", "y");
-        add_signature(&b, &a, "p_e: PARAMETER target='experts'\n");
+        add_signature(&b, &a, arena_printf(&a, "p_e: PARAMETER target='%s'\n", cases[k].name));
+        if (cases[k].origins)
+            add_origins(&b, &a, "val_0", cases[k].origins);
         Imported r = import_file(save(&b, &a, "indexed.onnx"));
         bool named = false;
         ck_assert_int_eq(params_with(&r, false), 1);
         for (uint32_t i = 1; i < r.g.nvals; i++)
             for (const ModelName *m = r.g.vals[i].in_model; m; m = m->next)
-                named |= strcmp(m->name, "experts") == 0;
-        ck_assert_int_eq(named, k == 0);
+                named |= strcmp(m->name, cases[k].name) == 0;
+        ck_assert_int_eq(named, cases[k].named);
         release(&r);
     }
     arena_free(&a);

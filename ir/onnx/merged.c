@@ -71,6 +71,16 @@ static const char *absent(const Finder *f, uint32_t node, const Onnx__TensorProt
     return only;
 }
 
+/* The call's parameter, which the file lacks, of which alone the exporter has made the tensor; NULL: none. */
+static const char *origin(const Finder *f, const Record *r, const Onnx__TensorProto *t)
+{
+    const Folded *from = folded(f->m, t->name);
+    for (int i = 0; i < r->nparam && from && from->n == 1; i++)
+        if (strcmp(r->param[i]->name, from->of[0]->name) == 0 && !tensor_of(f, r->param[i]->name))
+            return r->param[i]->name;
+    return NULL;
+}
+
 static void find_lacking(Finder *f)
 {
     f->lacking = name_map(&f->m->arena);
@@ -120,7 +130,9 @@ static const char *parameter_read(const Finder *f, const Onnx__TensorProto *t, u
     for (int i = 0; i < r->nparam; i++)
         if (strcmp(r->param[i]->name, own) == 0)
             return own;
-    const char *name = absent(f, node, t, true);
+    const char *name = origin(f, r, t);
+    if (!name)
+        name = absent(f, node, t, true);
     if (!name)
         name = absent(f, node, t, false);
     return name ? name : own;
