@@ -81,6 +81,17 @@ static Tensor widen(Arena *a, const Tensor *t, DType dt)
     return wide;
 }
 
+/* Gives the name its tensor's shape in the file: a model may not tell what expand() has put in front of a
+ * module's own. */
+static void reshape_name(Given *x, const Value *v, const ModelName *m, const Type *t)
+{
+    if (m->of != NAME_OF_MODULE || m->transposed || type_same_shape(t, m->shape ? m->shape : &v->type))
+        return;
+    Type *shape = NEW(x->g->arena, Type, 1);
+    *shape = type_with(*t, v->type.dt);
+    ((ModelName *)(uintptr_t)m)->shape = shape;
+}
+
 /* The tensor of one of a value's names; data NULL: the file does not have that name. */
 static bool find(Given *x, const Value *v, const ModelName *m, Tensor *out)
 {
@@ -95,8 +106,10 @@ static bool find(Given *x, const Value *v, const ModelName *m, Tensor *out)
     if (m->transposed && t.type.rank == 2)
         t = tensor_transposed(&t, x->g->arena);
     Type one = type_with(v->type, t.type.dt);
-    if (is_reshaped(&t.type, &one))
+    if (is_reshaped(&t.type, &one)) {
+        reshape_name(x, v, m, &t.type);
         t.type = one;
+    }
     if (!type_same_shape(&t.type, &one) && tensor_slice(&t, &one, x->g->arena, &slice))
         t = slice;
     if (!fits(&t.type, &v->type))

@@ -4,8 +4,9 @@
 #include "tests.h"
 #include "command.h"
 #include "imported.h"
-#include "runtime/data.h"
 #include "onnx_builder.h"
+#include "runtime/data.h"
+#include "runtime/weights.h"
 #include <math.h>
 
 static float ones[] = {1, 1, 1, 1, 1, 1, 1, 1}, odd[] = {3, 1, 4, 1, 5, 9, 2, 6};
@@ -454,6 +455,38 @@ START_TEST(repeated_for_a_batch)
 }
 END_TEST
 
+/* What expand() has put in front of a parameter is not told but by the tensor that --weights has; nor is what
+ * else it repeats if all values are equal. */
+START_TEST(repeated_in_unknown_shape)
+{
+    static float row[] = {1, 2, 1, 2, 1, 2}, same[] = {5, 5, 5, 5, 5, 5};
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    NamedTensor vector = {"cls", {type_make(DT_F32, 1, (int64_t[]){2}), row}};
+    ck_assert(safetensors_write("vector.safetensors", NULL, 1, &vector, &d));
+    for (int equal = 0; equal < 2; equal++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "312", true);
+        add_value(&b, &a, "y", FLOAT, "312", false);
+        add_tensor(&b, "expand", 3, (int64_t[]){3, 1, 2}, equal ? same : row);
+        add_origins(&b, &a, "expand", "['cls', 'val_0']");
+        add_recorded(&b, &a, "Mul", "x expand", "y", "%m = mul(args = (%x, %expand))", NULL);
+        add_signature(&b, &a, "p_c: PARAMETER target='cls'\n");
+        Imported r = import_file(save(&b, &a, "shape.onnx"));
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert(noted(r.m, ONNX_REMARK, "expand", "saved as f32[1,1,2] unless --weights has another"));
+        ck_assert(noted(r.m, ONNX_REMARK, "expand", "the rows of a batch are taken to be one") == equal);
+        release(&r);
+        ckc_accepts("shape.onnx --loss mse -q -o o --weights vector.safetensors --save out.safetensors");
+        DataFile *f = data_open("out.safetensors", &d);
+        ck_assert_int_eq(array_of(f, "cls").type.rank, 1);
+        data_close(f);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* So does a masked weight, beside a bias that the call does read; not if --train names the parameter alone,
  * or if --tie says that it is the parameter. */
 START_TEST(computed_beside_a_parameter)
@@ -605,6 +638,7 @@ Suite *suite_records(void)
     tcase_add_test(t, probable_classes);
     tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, repeated_for_a_batch);
+    tcase_add_test(t, repeated_in_unknown_shape);
     tcase_add_test(t, indexed_weight);
     tcase_add_test(t, computed_beside_a_parameter);
     tcase_add_test(t, constant_beside_a_tie);

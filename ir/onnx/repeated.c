@@ -53,15 +53,27 @@ static bool is_whole(const Folded *from, const Type *one, bool repeats)
 
 /* The parameter's type.  What is viewed as a row of elements in several dimensions is a vector, as sinks are;
  * nothing tells of dimensions that expand() puts in front. */
-static const Type *parameter_type(const Folded *from, const Type *one, Arena *a)
+static Type parameter_type(const Folded *from, const Type *one)
 {
-    Type *t = NEW(a, Type, 1);
+    Type t = {.dt = one->dt};
     int added = from->does & FOLDED_VIEWS && extents(one) == 1 ? one->rank - 1 : from->added;
-    t->dt = one->dt;
     for (int i = 0; i < one->rank; i++)
         if (one->dim[i] != 1 || added-- <= 0)
-            t->dim[t->rank++] = one->dim[i];
-    return type_equal(t, one) ? NULL : t;
+            t.dim[t.rank++] = one->dim[i];
+    return t;
+}
+
+static void note_repeated(Import *x, const char *name, const char *parameter, const Type *type, bool uniform)
+{
+    char text[160];
+    bool may_be_lower = type->rank > 1 && type->dim[0] == 1;
+    const char *shape = may_be_lower ? arena_printf(x->a, ", saved as %s unless --weights has another shape",
+                                                    type_str(type, text))
+                                     : "";
+    note(x, ONNX_REMARK, name, "the exporter repeats %s in it, which trains as one%s%s", parameter, shape,
+         uniform ? "; its equal values do not tell along what, and the rows of a batch are taken to be one "
+                   "(optimize=False tells)"
+                 : "");
 }
 
 /* The parameter of that name if another tensor has repeated it, too. */
@@ -96,13 +108,16 @@ bool import_moved(Import *x, const char *name, const OnnxTensor *t, Val *v)
         }
     }
     name_value_of(x, one, name, parameter ? NAME_OF_FILE : NAME_OF_BOTH, false);
-    if (parameter)
+    if (parameter) {
+        Type *shape = NEW(g->arena, Type, 1);
+        *shape = parameter_type(from, &type);
         graph_name_in_model(g, one,
                             (ModelName){.name = arena_strndup(g->arena, parameter, strlen(parameter)),
                                         .of = NAME_OF_MODULE,
-                                        .shape = parameter_type(from, &type, g->arena)});
-    if (parameter && repeats)
-        note(x, ONNX_REMARK, name, "the exporter repeats %s in it, which trains as one", parameter);
+                                        .shape = type_equal(shape, &type) ? NULL : shape});
+        if (repeats)
+            note_repeated(x, name, parameter, shape, tensor_is_uniform(&t->t));
+    }
     *v = repeats ? build_expand(g, one, t->t.type.rank, t->t.type.dim) : one;
     return true;
 }
