@@ -151,7 +151,7 @@ static bool is_frozen(const Given *x, const Value *v)
     const StepOptions *o = &x->o->step;
     if (x->updated)
         return !x->updated[v - x->g->vals];
-    return o->ntrain > 0 && !glob_any(o->train, o->ntrain, v->name);
+    return o->ntrain > 0 && !glob_any(o->train, o->ntrain, v);
 }
 
 /* Gives a value its tensor, which must be equal under all of the value's names.  Constants must keep their

@@ -3,20 +3,23 @@
 #include "passes.h"
 #include <fnmatch.h>
 
-bool glob_any(const char *const *globs, int n, const char *name)
+bool glob_any(const char *const *globs, int n, const Value *v)
 {
-    for (int i = 0; i < n; i++)
-        if (fnmatch(globs[i], name, 0) == 0)
-            return true;
-    return false;
+    bool any = false;
+    for (int i = 0; i < n && !any; i++) {
+        any = fnmatch(globs[i], v->name, 0) == 0;
+        for (const ModelName *m = v->in_model; m && !any; m = m->next)
+            any = fnmatch(globs[i], m->name, 0) == 0;
+    }
+    return any;
 }
 
 /* Is a parameter trained?  All that the importer found are, less --freeze; --train names exceptions to it. */
-static bool is_trained(const StepOptions *o, const char *name)
+static bool is_trained(const StepOptions *o, const Value *v)
 {
-    if (glob_any(o->freeze, o->nfreeze, name))
+    if (glob_any(o->freeze, o->nfreeze, v))
         return false;
-    return o->ntrain == 0 || glob_any(o->train, o->ntrain, name);
+    return o->ntrain == 0 || glob_any(o->train, o->ntrain, v);
 }
 
 /* A micro-batch's part of the step's loss, which is their mean. */
@@ -51,11 +54,10 @@ static bool check_globs(const Graph *g, PassCtx *cx, const char *option, const c
         Nearest near;
         nearest_init(&near, globs[k]);
         for (uint32_t i = 1; i < g->nvals; i++) {
-            ValKind kind = g->vals[i].kind; /* a weight may have become a constant or a state */
-            const char *name = kind != VAL_TEMP && kind != VAL_INPUT ? g->vals[i].name : NULL;
-            known |= name && glob_any(&globs[k], 1, name);
-            if (name && g->vals[i].kind == VAL_PARAM)
-                nearest_try(&near, name);
+            const Value *v = &g->vals[i]; /* a weight may have become a constant or a state */
+            known |= v->name && v->kind != VAL_TEMP && v->kind != VAL_INPUT && glob_any(&globs[k], 1, v);
+            if (v->name && v->kind == VAL_PARAM)
+                nearest_try(&near, v->name);
         }
         nearest_hint(&near, hint);
         if (!known)
@@ -76,7 +78,7 @@ bool pass_autodiff(Graph *g, PassCtx *cx)
         check_globs(g, cx, "--no-decay", cx->opt->no_decay, cx->opt->nno_decay));
     for (uint32_t i = 1; i < g->nvals; i++)
         if (g->vals[i].kind == VAL_PARAM && dtype_is_float(g->vals[i].type.dt) &&
-            is_trained(cx->opt, g->vals[i].name))
+            is_trained(cx->opt, &g->vals[i]))
             params[n++].i = i;
     Val loss = scaled_loss(g, cx, mean_loss(g, cx->opt, info->loss));
     TRY(autodiff(g, loss, params, n, grad));

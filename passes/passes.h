@@ -238,8 +238,8 @@ typedef struct {
 /* Everything held at p->peak_step, the largest first.  Allocated in a. */
 const PeakHeld *plan_peak(const Plan *p, const StepInfo *info, uint32_t *n, Arena *a);
 
-/* Does one of the globs match the name? */
-bool glob_any(const char *const *globs, int n, const char *name);
+/* Does one of the globs match one of the value's names, in the graph or in the model? */
+bool glob_any(const char *const *globs, int n, const Value *v);
 
 /* Dead code elimination: removes the nodes whose results nothing reads from the order. */
 void graph_dce(Graph *g, Arena *tmp);

@@ -87,7 +87,9 @@ static int count(const Val *in, int n) { return in[n - 1].i ? n : count(in, n - 
 static double decay_of(const Graph *g, const StepOptions *o, Val param)
 {
     const Value *v = &g->vals[param.i];
-    bool none = (o->no_decay_auto && v->type.rank < 2) || glob_any(o->no_decay, o->nno_decay, v->name);
+    const ModelName *module = graph_module_name(g, param);
+    int rank = module && module->shape ? module->shape->rank : v->type.rank;
+    bool none = (o->no_decay_auto && rank < 2) || glob_any(o->no_decay, o->nno_decay, v);
     return none ? 0 : optim_numbers(o).weight_decay;
 }
 

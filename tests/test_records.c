@@ -487,6 +487,29 @@ START_TEST(repeated_in_unknown_shape)
 }
 END_TEST
 
+/* A vector that the file has in several dimensions does not decay where vectors do not. */
+START_TEST(decay_of_a_reshaped_vector)
+{
+    Arena a = {0};
+    Builder b;
+    start(&b, 13);
+    add_value(&b, &a, "x", FLOAT, "312", true);
+    add_value(&b, &a, "y", FLOAT, "312", false);
+    add_tensor(&b, "unsqueeze_1", 3, (int64_t[]){1, 1, 2}, odd);
+    add_origins(&b, &a, "unsqueeze_1", "['d', 'unsqueeze', 'val_0', 'val_1']");
+    add_recorded(&b, &a, "Mul", "x unsqueeze_1", "y", "%m = mul(args = (%x, %unsqueeze_1))", NULL);
+    add_signature(&b, &a, "p_d: PARAMETER target='d'\n");
+    save(&b, &a, "vector.onnx");
+    const char *step = "vector.onnx --loss mse -q -o o --optimizer adamw --lr 0.1";
+    ckc_accepts(format("%s --weight-decay 0.5 --no-decay auto --save auto.safetensors", step));
+    ckc_accepts(format("%s --weight-decay 0.5 --no-decay d --save named.safetensors", step));
+    ckc_accepts(format("%s --weight-decay 0 --save none.safetensors", step));
+    same_file("auto.safetensors", "none.safetensors");
+    same_file("named.safetensors", "none.safetensors");
+    arena_free(&a);
+}
+END_TEST
+
 /* So does a masked weight, beside a bias that the call does read; not if --train names the parameter alone,
  * or if --tie says that it is the parameter. */
 START_TEST(computed_beside_a_parameter)
@@ -617,6 +640,9 @@ START_TEST(parameter_that_nothing_reads)
     ckc_accepts("unread.onnx --loss mse -q -o o --tie a.weight=b.weight --save both.safetensors");
     ckc_accepts("unread.onnx --loss mse -q -o o --weights both.safetensors");
     ckc_refuses("unread.onnx --loss mse -q -o o --tie a.weight=c.weight", 1, "no such weights");
+    ckc_accepts("unread.onnx --loss mse -q -o o --tie a.weight=b.weight --train b.weight");
+    ckc_refuses("unread.onnx --loss mse -q -o o --tie a.weight=b.weight --freeze b.weight", 1,
+                "--train and --freeze leave");
     arena_free(&a);
 }
 END_TEST
@@ -639,6 +665,7 @@ Suite *suite_records(void)
     tcase_add_test(t, computed_in_place_of_parameters);
     tcase_add_test(t, repeated_for_a_batch);
     tcase_add_test(t, repeated_in_unknown_shape);
+    tcase_add_test(t, decay_of_a_reshaped_vector);
     tcase_add_test(t, indexed_weight);
     tcase_add_test(t, computed_beside_a_parameter);
     tcase_add_test(t, constant_beside_a_tie);

@@ -309,8 +309,12 @@ static void report_constants(Import *x, const Merged *merged)
 static bool names_any(const Import *x, const char *glob)
 {
     bool any = false;
-    for (uint32_t i = 1; i < x->g->nvals; i++)
-        any |= x->g->vals[i].name && fnmatch(glob, x->g->vals[i].name, 0) == 0;
+    for (uint32_t i = 1; i < x->g->nvals && !any; i++) {
+        const Value *v = &x->g->vals[i];
+        any = v->name && fnmatch(glob, v->name, 0) == 0;
+        for (const ModelName *m = v->in_model; m && !any; m = m->next)
+            any = fnmatch(glob, m->name, 0) == 0;
+    }
     return any;
 }
 
