@@ -201,18 +201,40 @@ static bool made_by_identity(const Finder *f, const Onnx__NodeProto *p, const On
     return is_op(p, "Identity") && p->n_output == 1 && is_uniform(f, t);
 }
 
-/* Adds an alias if a tensor that is not uniform is read under another module's name: a tie. */
-static void find_alias(Finder *f, const Onnx__TensorProto *t, const Record *r)
+/* The parameter that the exporter has only reshaped or repeated in the tensor; NULL: none. */
+static const Declared *moved_from(const Finder *f, const Onnx__TensorProto *t)
+{
+    const Folded *from = folded(f->m, t->name);
+    bool only = from && from->n == 1 && !(from->does & (FOLDED_OTHER | FOLDED_DETACHES));
+    return only && from->of[0]->parameter ? from->of[0] : NULL;
+}
+
+/* The parameter that the tensor is to the call, which may read `param`; NULL: it is none, or part of one. */
+static const char *known_parameter(const Finder *f, const Onnx__TensorProto *t, const Record *r,
+                                   const char *param)
+{
+    const Declared *from = moved_from(f, t);
+    for (int i = 0; i < r->nparam; i++)
+        if (strcmp(r->param[i]->name, param) == 0)
+            return param;
+    return !f->signature->n ? t->name : from ? from->name : NULL;
+}
+
+/* Is it a parameter that no call reads? */
+static bool is_idle(const Finder *f, const char *name)
+{
+    const Declared *d = declared(f->signature, name);
+    return d && !d->folded && !declared_symbol(f->signature, d->symbol)->mentioned;
+}
+
+/* Adds an alias if a parameter that is not uniform is read under another module's name: a tie. */
+static void find_alias(Finder *f, const Onnx__TensorProto *t, const Record *r, const char *own)
 {
     Merged *out = f->out;
-    const char *name = name_in_scope(f, t->name, r->scope);
+    const char *name = own ? name_in_scope(f, own, r->scope) : own;
     size_t n = r->scope ? strlen(r->scope) : 0;
-    bool called = !f->signature->n; /* else the call must read t, not a parameter folded into it */
-    for (int i = 0; i < r->nparam; i++)
-        called |= strcmp(r->param[i]->name, t->name) == 0;
-    bool around = strncmp(t->name, pb(r->scope), n) == 0 && t->name[n] == '.';
-    if (name == t->name || around || !called || (f->signature->n && !declared(f->signature, name)) ||
-        is_uniform(f, t))
+    bool around = own && strncmp(own, pb(r->scope), n) == 0 && own[n] == '.';
+    if (name == own || around || (f->signature->n && !is_idle(f, name)) || is_uniform(f, t))
         return;
     out->alias = arena_grow(&f->m->arena, out->alias, out->nalias, &out->calias, sizeof *out->alias);
     out->alias[out->nalias++] = (OnnxTie){t->name, name};
@@ -231,7 +253,7 @@ static void find_reads(Finder *f)
                 (elements(t) < 2 && !plain && !declared(f->signature, t->name)))
                 continue;
             Read read = {.of = t, .node = i, .slot = (int)k, .weak = r->nparam == 0};
-            read.name = read.param = parameter_read(f, t, i);
+            const char *own = read.name = read.param = parameter_read(f, t, i);
             read.identity = !r->called && made_by_identity(f, p, t);
             read.created = plain || is_created(f, t->name);
             if (plain)
@@ -245,7 +267,7 @@ static void find_reads(Finder *f)
             f->read = arena_grow(&f->m->arena, f->read, f->nread, &f->cread, sizeof read);
             f->read[f->nread++] = read;
             find_cut_tie(f, t, r);
-            find_alias(f, t, r);
+            find_alias(f, t, r, known_parameter(f, t, r, own));
         }
 }
 
@@ -391,29 +413,6 @@ static const char *dropped_bias(const Finder *f, const Record *r)
     return only;
 }
 
-static int64_t int_attribute(const Onnx__NodeProto *p, const char *name, int64_t dflt)
-{
-    for (size_t i = 0; i < p->n_attribute; i++)
-        if (strcmp(pb(p->attribute[i]->name), name) == 0)
-            return p->attribute[i]->i;
-    return dflt;
-}
-
-/* Number of elements of the bias of a product or convolution with these weights; 0: it is neither. */
-static int64_t bias_count(const Onnx__NodeProto *p, const Onnx__TensorProto *w)
-{
-    const char *op = pb(p->op_type);
-    if (w->n_dims == 2 && strcmp(op, "Gemm") == 0)
-        return w->dims[!int_attribute(p, "transB", 0)];
-    if (w->n_dims > 2 && strcmp(op, "Conv") == 0)
-        return w->dims[0];
-    bool transposed = w->n_dims > 2 && strcmp(op, "ConvTranspose") == 0;
-    int64_t groups = transposed ? int_attribute(p, "group", 1) : 0;
-    return transposed && groups > 0 && w->dims[1] > 0 && w->dims[1] <= INT32_MAX / groups
-               ? w->dims[1] * groups
-               : 0;
-}
-
 static void find_dropped(Finder *f)
 {
     const Onnx__GraphProto *gp = f->m->proto->graph;
@@ -431,30 +430,10 @@ static void find_dropped(Finder *f)
 
 /* ---- the model with all names ------------------------------------------- */
 
-static void put_zeros(Finder *f, Onnx__TensorProto *t, size_t n)
-{
-    if (t->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
-        t->float_data = NEW(&f->m->arena, float, n), t->n_float_data = n;
-    else if (t->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE)
-        t->double_data = NEW(&f->m->arena, double, n), t->n_double_data = n;
-    else
-        t->int32_data = NEW(&f->m->arena, int32_t, n), t->n_int32_data = n;
-}
-
 static Onnx__TensorProto *named_tensor(Finder *f, const Separate *s)
 {
     Onnx__TensorProto *t = NEW(&f->m->arena, Onnx__TensorProto, 1);
-    if (s->kept) {
-        *t = *tensor_of(f, s->kept);
-    } else {
-        onnx__tensor_proto__init(t);
-        t->has_data_type = true;
-        t->data_type = s->data_type;
-        t->n_dims = 1;
-        t->dims = NEW(&f->m->arena, int64_t, 1);
-        t->dims[0] = s->count;
-        put_zeros(f, t, (size_t)s->count);
-    }
+    *t = s->kept ? *tensor_of(f, s->kept) : zero_bias(&f->m->arena, s->data_type, s->count);
     t->name = (char *)(uintptr_t)s->name;
     return t;
 }
@@ -602,14 +581,12 @@ static bool is_from_hidden(Finder *f, const Read *r)
 static void find_moved(Finder *f, const Onnx__TensorProto *t)
 {
     const Names *hidden = &f->out->hidden;
-    const Folded *from = folded(f->m, t->name);
-    bool only = true;
-    if (!from || from->n != 1 || from->does & (FOLDED_OTHER | FOLDED_DETACHES))
-        return;
-    for (uint32_t i = 0; i < hidden->n && is_uniform(f, t); i++)
+    const Declared *from = moved_from(f, t);
+    bool only = from;
+    for (uint32_t i = 0; i < hidden->n && only && is_uniform(f, t); i++)
         only &= declared(f->signature, hidden->name[i])->folded;
     for (uint32_t i = 0; i < hidden->n && only; i++)
-        if (strcmp(hidden->name[i], from->of[0]->name) == 0)
+        if (strcmp(hidden->name[i], from->name) == 0)
             name_put(&f->out->moved, t->name, i);
 }
 

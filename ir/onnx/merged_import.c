@@ -117,27 +117,32 @@ static bool initially_uniform(const Import *x, const char *name)
     return t.data && tensor_is_uniform(&t);
 }
 
-/* Does another tensor stand for that name, too?  So do two weights that one module reads itself where records
- * name only the module. */
-static bool ambiguous(const Merged *merged, const char *kept, const char *name)
+/* Does another tensor than `kept`, which is v, stand for that name, too?  So do two weights that one module
+ * reads itself where records name only the module. */
+static bool ambiguous(const Import *x, const Merged *merged, Val v, const char *kept, const char *name)
 {
     bool any = false;
     for (uint32_t i = 0; i < merged->n; i++)
         any |= merged->read[i].kept != kept && strcmp(merged->read[i].name, name) == 0;
     for (uint32_t i = 0; i < merged->nalias; i++)
-        any |= merged->alias[i].kept != kept && strcmp(merged->alias[i].copy, name) == 0;
+        any |= strcmp(merged->alias[i].copy, name) == 0 && parameter_of(x, merged->alias[i].kept).i != v.i;
     return any;
 }
 
 /* Has the parameter `kept` saved under `name` as well. */
 static void add_weight_name(Import *x, const Merged *merged, const char *kept, const char *name)
 {
-    Val v;
-    if (!scope_find(x, kept, &v) || x->g->vals[v.i].kind != VAL_PARAM || ambiguous(merged, kept, name))
+    Val v = parameter_of(x, kept);
+    if (!v.i || ambiguous(x, merged, v, kept, name))
         return;
     if (name_of_transposed(x, v, name, true))
         return;
-    if (made_by_exporter(x->m, kept)) {
+    const ModelName *module = graph_module_name(x->g, v);
+    if (module) {
+        ModelName other = *module; /* of the same shape */
+        other.name = arena_strndup(x->g->arena, name, strlen(name));
+        graph_name_in_model(x->g, v, other);
+    } else if (made_by_exporter(x->m, kept)) {
         name_value_of(x, v, kept, NAME_OF_FILE, false);
         name_value_of(x, v, name, NAME_OF_MODULE, false);
     } else {

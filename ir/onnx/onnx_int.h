@@ -358,6 +358,9 @@ typedef struct Merged {
 } Merged;
 
 const Merged *model_merged(OnnxModel *m);
+/* Number of elements of the bias of a product or convolution with these weights; 0: it is neither. */
+int64_t bias_count(const Onnx__NodeProto *p, const Onnx__TensorProto *w);
+Onnx__TensorProto zero_bias(Arena *a, int32_t data_type, int64_t count);
 /* The parameter that an initializer is the transpose or a column of and the file has not itself; NULL: none.
  * apart: what was merged has been told apart. */
 const char *transposed_parameter(OnnxModel *m, const char *name, bool apart);

@@ -84,6 +84,12 @@ static const char *name_in_file(const Import *x, const char *name)
         if (strcmp(t->parameter, name) == 0 && !(t->merged && x->opt->untie))
             return t->name;
     }
+    const Onnx__GraphProto *gp = x->m->proto->graph;
+    for (size_t i = 0; i < gp->n_initializer; i++) {
+        const char *moved = moved_parameter(x->m, pb(gp->initializer[i]->name));
+        if (moved && strcmp(moved, name) == 0)
+            return pb(gp->initializer[i]->name);
+    }
     return name;
 }
 
