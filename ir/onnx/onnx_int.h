@@ -399,7 +399,7 @@ ValKind role_of(Import *x, const char *name, const Tensor *t);
 bool role_is_chosen(const Import *x, const char *name);
 /* Is the constant a tensor of the model: does the signature declare it, or, without a signature, `noted`? */
 bool role_is_frozen(const Import *x, const char *name, bool noted);
-/* Is it a buffer that no state_dict has? */
+/* Is it a buffer that is not persistent, or a constant of the program: does no state_dict have it? */
 bool role_is_transient(const Import *x, const char *name);
 /* Do PyTorch's exporters say that a module holds it, by the signature or its path as the name? */
 bool role_is_held(const Import *x, const char *name);

@@ -59,12 +59,6 @@ bool role_is_frozen(const Import *x, const char *name, bool noted)
     return s->n ? declared(s, name) != NULL : noted;
 }
 
-bool role_is_transient(const Import *x, const char *name)
-{
-    const Declared *said = declared(x->roles->signature, name);
-    return said && said->transient;
-}
-
 /* What the signature declares of a tensor; NULL: nothing.  A program that closes over its weights (Keras's on
  * PyTorch) has them as constants, and parameters that nothing reads. */
 static const Declared *said_of(const Import *x, const char *name)
@@ -72,6 +66,12 @@ static const Declared *said_of(const Import *x, const char *name)
     const char *parameter = transposed_parameter(x->m, name, x->opt->untie);
     const Declared *said = declared(x->roles->signature, parameter ? parameter : name);
     return said && said->constant && x->roles->closed_over ? NULL : said;
+}
+
+bool role_is_transient(const Import *x, const char *name)
+{
+    const Declared *said = said_of(x, name);
+    return said && (said->transient || said->constant);
 }
 
 static bool is_closed_over(OnnxModel *m)
