@@ -17,6 +17,8 @@ typedef struct {
     int64_t tiles;                /* blocks of the tile dimension; 1 if there is none */
     int64_t chunks, chunk;        /* chunks of the reduced range (0: not cut); reduced indices per chunk */
     int lanes, cut;               /* accumulators along a row; the dimension that is cut into chunks */
+    int summed;                   /* the loop that is cut into blocks, each summed for itself; -1: none */
+    int64_t step;                 /* iterations of a block */
     bool parallel;
     bool *mark;
     Scope here;                   /* scope being printed */

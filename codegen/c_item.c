@@ -1,8 +1,8 @@
 /* c_item.c -- the loops of one item of a C kernel: names, values, passes, reduced stores.
  *
  * Names in the text: v<i> value of instruction i; p<k> operand k; i<d> index along dimension d;
- * c column within the block, l lane; a<i> accumulators, t<i> values per column, b<i> values kept
- * for a later pass, u<i> a tile or draws made ahead. */
+ * c column within the block, l lane; a<i> accumulators, z<i> the sum of what they held before, t<i> values
+ * per column, b<i> values kept for a later pass, u<i> a tile or draws made ahead. */
 #include "c_int.h"
 #include <inttypes.h>
 #include <string.h>
@@ -184,23 +184,75 @@ static void outer_values(Printer *pr)
             value(pr, i);
 }
 
-/* Opens the loops over the tile or the reduced dimensions outside the vector dimension; returns how many. */
-static int open_outer(Printer *pr)
+/* ---- reduced loops; g, h: where the current block of loop `summed` begins and ends ----------------- */
+
+/* Prints, for every accumulator of a pass, a statement that adds from[c] to to[c]. */
+static void add_parts(Printer *pr, int pass, const char *to, const char *from)
+{
+    char acc[NAME_LEN], part[NAME_LEN];
+    for (uint32_t i = 0; i < pr->s->n; i++) {
+        if (!sched_reduces_at(pr->s, i, pass))
+            continue;
+        snprintf(acc, sizeof acc, "%s%u[c]", to, i);
+        snprintf(part, sizeof part, "%s%u[c]", from, i);
+        text_accumulate(&pr->w, &pr->s->ins[i], acc, part);
+    }
+}
+
+static void clear(Printer *pr, int pass, const char *to)
+{
+    for (uint32_t i = 0; i < pr->s->n; i++)
+        if (sched_reduces_at(pr->s, i, pass))
+            LINE("%s%u[c] = %s;", to, i, text_start(&pr->s->ins[i]));
+}
+
+static void open_accumulators(Printer *pr)
+{
+    OPEN("for (int c = 0; c < %" PRId64 "; c++)", pr->s->kind == SCHED_ROW ? pr->lanes : pr->width);
+}
+
+static void close_block(Printer *pr, int pass)
+{
+    open_accumulators(pr);
+    add_parts(pr, pass, "z", "a");
+    clear(pr, pass, "a");
+    CLOSE();
+    CLOSE();
+}
+
+/* Opens the loops over the tile or the reduced dimensions outside the vector dimension. */
+static void open_outer(Printer *pr, bool reduces)
 {
     const Sched *s = pr->s;
-    int n = s->tile >= 0;
     if (s->tile >= 0)
         OPEN("for (int64_t i%d = t0; i%d < t1; i%d++)", s->tile, s->tile, s->tile);
     for (int d = 0; d < s->rank; d++) {
+        bool cut = pr->chunks && d == pr->cut, block = reduces && d == pr->summed;
+        char end[NAME_LEN];
         if (!(s->red >> d & 1) || d == s->vec)
             continue;
-        if (pr->chunks && d == pr->cut)
-            OPEN("for (int64_t i%d = begin; i%d < end; i%d++)", d, d, d);
-        else
-            OPEN("for (int64_t i%d = 0; i%d < %" PRId64 "; i%d++)", d, d, s->extent[d], d);
-        n++;
+        snprintf(end, sizeof end, cut ? "end" : "%" PRId64, s->extent[d]);
+        if (block) {
+            OPEN("for (int64_t g = %s, h; g < %s; g = h)", cut ? "begin" : "0", end);
+            LINE("h = g + %" PRId64 " < %s ? g + %" PRId64 " : %s;", pr->step, end, pr->step, end);
+        }
+        const char *from = block ? "g" : cut ? "begin" : "0";
+        OPEN("for (int64_t i%d = %s; i%d < %s; i%d++)", d, from, d, block ? "h" : end, d);
     }
-    return n;
+}
+
+static void close_outer(Printer *pr, int pass, bool reduces)
+{
+    const Sched *s = pr->s;
+    for (int d = s->rank; d-- > 0;) {
+        if (!(s->red >> d & 1) || d == s->vec)
+            continue;
+        CLOSE();
+        if (reduces && d == pr->summed)
+            close_block(pr, pass);
+    }
+    if (s->tile >= 0)
+        CLOSE();
 }
 
 static void lane_loop(Printer *pr, int pass, const char *count)
@@ -229,31 +281,48 @@ static void row_vector(Printer *pr, int pass, bool reduces)
         CLOSE();
         return;
     }
+    text_block(&pr->w);
     LINE(cut ? "int64_t j = begin;" : "int64_t j = 0;");
     snprintf(count, sizeof count, cut ? "end" : "%" PRId64, n);
+    if (pr->summed == s->vec) {
+        int64_t step = pr->step * pr->lanes;
+        OPEN("while (j + %d <= %s)", pr->lanes, count);
+        LINE("const int64_t h = j + %" PRId64 " < %s ? j + %" PRId64 " : %s;", step, count, step, count);
+        snprintf(count, sizeof count, "h");
+    }
     OPEN("for (; j + %d <= %s; j += %d)", pr->lanes, count, pr->lanes);
     snprintf(count, sizeof count, "%d", pr->lanes);
     lane_loop(pr, pass, count);
     CLOSE();
+    if (pr->summed == s->vec)
+        close_block(pr, pass);
     if (n % pr->lanes) {
         snprintf(count, sizeof count, cut ? "end - j" : "%" PRId64, n % pr->lanes);
         lane_loop(pr, pass, count);
     }
+    CLOSE();
 }
 
+/* Prints the accumulators of a pass; false: it has none. */
 static bool begin_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
+    int64_t n = s->kind == SCHED_ROW ? pr->lanes : pr->width;
     bool reduces = false;
     for (uint32_t i = 0; i < s->n; i++) {
-        const KInst *in = &s->ins[i];
         if (!sched_reduces_at(s, i, pass))
             continue;
-        int64_t n = s->kind == SCHED_ROW ? pr->lanes : pr->width;
-        LINE("%s a%u[%" PRId64 "];", text_type(in), i, n);
-        LINE("for (int c = 0; c < %" PRId64 "; c++)", n);
-        LINE("    a%u[c] = %s;", i, text_start(in));
+        LINE("%s a%u[%" PRId64 "];", text_type(&s->ins[i]), i, n);
+        if (pr->summed >= 0)
+            LINE("%s z%u[%" PRId64 "];", text_type(&s->ins[i]), i, n);
         reduces = true;
+    }
+    if (reduces) {
+        open_accumulators(pr);
+        clear(pr, pass, "a");
+        if (pr->summed >= 0)
+            clear(pr, pass, "z");
+        CLOSE();
     }
     memset(pr->mark, 0, s->n * sizeof *pr->mark);
     sched_vector_set(s, pass, pr->mark);
@@ -271,22 +340,21 @@ void c_run_pass(Printer *pr, int pass)
 {
     const Sched *s = pr->s;
     bool reduces = begin_pass(pr, pass);
-    bool block = s->kind == SCHED_ROW; /* j is declared inside */
-    int loops = open_outer(pr);
+    open_outer(pr, reduces);
     outer_values(pr);
-    if (block) {
-        if (loops == 0)
-            text_block(&pr->w);
+    if (s->kind == SCHED_ROW) {
         row_vector(pr, pass, reduces);
-        if (loops == 0)
-            CLOSE();
     } else {
         open_columns(pr, true);
         vector_body(pr, pass, "c");
         CLOSE();
     }
-    while (loops-- > 0)
+    close_outer(pr, pass, reduces);
+    if (reduces && pr->summed >= 0) {
+        open_accumulators(pr);
+        add_parts(pr, pass, "a", "z");
         CLOSE();
+    }
     for (uint32_t i = 0; i < s->n && s->kind == SCHED_ROW; i++)
         if (sched_reduces_at(s, i, pass))
             LINE("TREE(%s, a%u, %d);", tree_op(&s->ins[i]), i, pr->lanes);

@@ -16,6 +16,7 @@ enum {
     CHUNK_COLUMN = 256,  /* least reduced points of a chunk of columns */
     MAX_CHUNKS = 64,
     SCRATCH = 32768, /* most partial results of a reduction */
+    LEAST_BLOCK = 32, /* least values added one after the other where there are more */
     HEAVY = 16,      /* cost of a function like exp, in simple operations */
 };
 
@@ -59,6 +60,37 @@ static void choose_chunks(Printer *pr)
     pr->chunks = ceil_div(s->extent[pr->cut], pr->chunk);
 }
 
+/* Iterations of the loop over a reduced dimension. */
+static int64_t iterations(const Printer *pr, int d)
+{
+    int64_t n = pr->chunks && d == pr->cut ? pr->chunk : pr->s->extent[d];
+    return d == pr->s->vec ? n / pr->lanes : n;
+}
+
+/* Cuts the innermost loop that is long enough into blocks, which are summed each for itself, of about the
+ * square root of all values that an accumulator sums: the error grows with the length of a block and the
+ * number of blocks, not with their product (N. Higham, Accuracy and Stability of Numerical Algorithms,
+ * 4.2). */
+static void choose_step(Printer *pr)
+{
+    const Sched *s = pr->s;
+    int64_t block = LEAST_BLOCK, inner = 1, all = 1;
+    for (int d = 0; d < s->rank; d++)
+        if (s->red >> d & 1)
+            all *= iterations(pr, d);
+    while (block * block < all)
+        block *= 2;
+    for (int d = s->rank; d-- > 0 && reduces(s) && pr->summed < 0;) {
+        if (!(s->red >> d & 1))
+            continue;
+        if (inner * iterations(pr, d) >= 2 * block) {
+            pr->summed = d;
+            pr->step = ceil_div(block, inner);
+        }
+        inner *= iterations(pr, d);
+    }
+}
+
 static void set_width(Printer *pr, int64_t width)
 {
     const Sched *s = pr->s;
@@ -94,8 +126,11 @@ void c_choose_loops(Printer *pr)
         pr->items = pr->items / s->extent[s->tile] * pr->tiles;
     }
     pr->parallel = points * work_per_point(s) >= PARALLEL_WORK;
-    if (s->red)
+    pr->summed = -1;
+    if (s->red) {
         choose_chunks(pr);
+        choose_step(pr);
+    }
     if (s->kind == SCHED_COLUMN && s->tile < 0)
         widen_columns(pr);
 }
