@@ -254,8 +254,8 @@ static void list_results(ckc_session *s)
     s->gradient = (List){.what = "gradient", .at = name_map(&s->arena)};
     for (uint32_t i = r.loss; i < g->nout; i++) {
         list_add(s, i < r.gradients ? &s->output : &s->gradient, g->out[i], r.name[i], NULL);
-        if (r.module[i])
-            list_add(s, &s->gradient, g->out[i], r.module[i]->name, r.module[i]);
+        for (const ModelName *m = r.module[i]; m; m = next_module_name(m->next))
+            list_add(s, &s->gradient, g->out[i], m->name, m);
     }
 }
 

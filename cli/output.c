@@ -550,11 +550,21 @@ Results output_results(Job *j)
 /* Is it the name of a gradient, or of a result before the i-th? */
 static bool is_taken(const Results *r, uint32_t nresult, uint32_t i, const char *name)
 {
-    for (uint32_t k = 0; k < nresult; k++)
-        if ((k < i || k >= r->gradients) &&
-            (strcmp(r->name[k], name) == 0 || (r->module[k] && strcmp(r->module[k]->name, name) == 0)))
-            return true;
-    return false;
+    bool taken = false;
+    for (uint32_t k = 0; k < nresult; k++) {
+        if (k >= i && k < r->gradients)
+            continue;
+        taken |= strcmp(r->name[k], name) == 0;
+        for (const ModelName *m = r->module[k]; m; m = next_module_name(m->next))
+            taken |= strcmp(m->name, name) == 0;
+    }
+    return taken;
+}
+
+static void add_result(Job *j, NamedTensor **v, uint32_t *n, uint32_t *cap, const char *name, Tensor t)
+{
+    *v = arena_grow(&j->arena, *v, *n, cap, sizeof **v);
+    (*v)[(*n)++] = (NamedTensor){name, t};
 }
 
 /* Writes gradients under their parameters' names, in the file and in modules; other results whose names these
@@ -562,11 +572,11 @@ static bool is_taken(const Results *r, uint32_t nresult, uint32_t i, const char 
 bool output_grads(Job *j)
 {
     const Graph *g = j->plan->g;
-    int n = 0;
+    uint32_t n = 0, cap = 0;
     if (!j->o->grads)
         return true;
     Results r = output_results(j);
-    NamedTensor *v = NEW(&j->arena, NamedTensor, 2 * g->nout + 1);
+    NamedTensor *v = NULL;
     for (uint32_t i = 0; i < g->nout; i++) {
         TRY(exec_read(j->exec, g->out[i], &j->o->diag));
         Tensor t = exec_tensor(j->exec, g->out[i]);
@@ -574,9 +584,9 @@ bool output_grads(Job *j)
             tensor_set_f(&t, 0, j->result.loss[j->result.steps - 1]);
         while (i < r.gradients && is_taken(&r, g->nout, i, r.name[i]))
             r.name[i] = arena_printf(&j->arena, "output/%s", r.name[i]);
-        v[n++] = (NamedTensor){r.name[i], t};
-        if (r.module[i])
-            v[n++] = (NamedTensor){r.module[i]->name, tensor_of_name(r.module[i], t, &j->arena)};
+        add_result(j, &v, &n, &cap, r.name[i], t);
+        for (const ModelName *m = r.module[i]; m; m = next_module_name(m->next))
+            add_result(j, &v, &n, &cap, m->name, tensor_of_name(m, t, &j->arena));
     }
-    return npz_write(j->o->grads, n, v, &j->o->diag);
+    return npz_write(j->o->grads, (int)n, v, &j->o->diag);
 }

@@ -105,16 +105,16 @@ static bool find(Given *x, const Value *v, const ModelName *m, Tensor *out)
     TRY(data_tensor(x->f, k, &t, x->d));
     if (m->transposed && t.type.rank == 2)
         t = tensor_transposed(&t, x->g->arena);
-    Type one = type_with(v->type, t.type.dt);
+    Type one = type_with(m->blocks ? *m->shape : v->type, t.type.dt), type = type_with(one, v->type.dt);
     if (is_reshaped(&t.type, &one)) {
         reshape_name(x, v, m, &t.type);
         t.type = one;
     }
     if (!type_same_shape(&t.type, &one) && tensor_slice(&t, &one, x->g->arena, &slice))
         t = slice;
-    if (!fits(&t.type, &v->type))
+    if (!fits(&t.type, &type))
         return fail(x->d, "%s: '%s' is %s, in the model %s", x->o->weights, m->name, type_str(&t.type, is),
-                    type_str(&v->type, want));
+                    type_str(&type, want));
     *out = t.type.dt == v->type.dt ? t : widen(x->g->arena, &t, v->type.dt);
     return true;
 }
@@ -128,11 +128,11 @@ static bool in_model(const Given *x, const char *name)
     return false;
 }
 
-static bool missing(Given *x, const Value *v)
+static bool missing(Given *x, const char *lacks)
 {
     char hint[NEAREST_HINT];
     Nearest near;
-    const char *name = in_file(x, v->in_model->name);
+    const char *name = in_file(x, lacks);
     nearest_init(&near, name);
     for (int k = 0; k < data_count(x->f); k++)
         if (!in_model(x, data_name(x->f, k)))
@@ -154,13 +154,37 @@ static bool is_frozen(const Given *x, const Value *v)
     return o->ntrain > 0 && !glob_any(o->train, o->ntrain, v);
 }
 
+/* Joins the value's tensor from those of names that have blocks of it.  Data NULL: the file does not have the
+ * one called *lacks, or the value has no such names. */
+static bool join_blocks(Given *x, const Value *v, Tensor *whole, const char **lacks)
+{
+    Tensor part;
+    *whole = (Tensor){.type = v->type};
+    for (const ModelName *m = v->in_model; m; m = m->next) {
+        if (!m->blocks)
+            continue;
+        TRY(find(x, v, m, &part));
+        if (!part.data && !*lacks)
+            *lacks = m->name;
+        if (!whole->data)
+            whole->data = arena_alloc(x->g->arena, (size_t)type_bytes(&v->type) + 1, 1);
+        if (part.data)
+            tensor_put_blocks(m, &part, whole->data);
+    }
+    if (*lacks)
+        whole->data = NULL;
+    return true;
+}
+
 /* Gives a value its tensor, which must be equal under all of the value's names.  Constants must keep their
  * values, as the importer has computed with them. */
 static bool give(Given *x, Value *v)
 {
-    Tensor t = {.data = NULL}, next;
+    const char *lacks = NULL;
+    Tensor t, next;
+    TRY(join_blocks(x, v, &t, &lacks));
     for (const ModelName *m = v->in_model; m; m = m->next) {
-        if (m->transposed && m->of == NAME_OF_FILE) /* a copy that the exporter made */
+        if (m->blocks || (m->transposed && m->of == NAME_OF_FILE)) /* a copy that the exporter made */
             continue;
         TRY(find(x, v, m, &next));
         if (t.data && next.data && memcmp(t.data, next.data, (size_t)type_bytes(&v->type)) != 0)
@@ -175,7 +199,7 @@ static bool give(Given *x, Value *v)
                     "weight",
                     x->o->weights, v->in_model->name, v->in_model->name);
     if (!t.data)
-        return (is_frozen(x, v) && (v->data || v->file)) || missing(x, v);
+        return (is_frozen(x, v) && (v->data || v->file)) || missing(x, lacks ? lacks : v->in_model->name);
     v->data = t.data;
     v->offset = data_offset(x->f, t.data);
     v->file = v->offset >= 0 ? x->o->weights : NULL;

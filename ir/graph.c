@@ -138,16 +138,45 @@ void graph_name_in_model(Graph *g, Val v, ModelName name)
     *end = more;
 }
 
-const ModelName *graph_module_name(const Graph *g, Val v)
+const ModelName *next_module_name(const ModelName *n)
 {
-    const ModelName *n = g->vals[v.i].in_model;
     while (n && n->of != NAME_OF_MODULE)
         n = n->next;
     return n;
 }
 
+const ModelName *graph_module_name(const Graph *g, Val v) { return next_module_name(g->vals[v.i].in_model); }
+
+/* Bytes of each of the blocks that a name has. */
+static size_t block_bytes(const ModelName *name, DType dt)
+{
+    return (size_t)(type_count(name->shape) / name->blocks->n * dtype_size[dt]);
+}
+
+void tensor_put_blocks(const ModelName *name, const Tensor *t, void *value)
+{
+    size_t size = block_bytes(name, t->type.dt);
+    for (int i = 0; i < name->blocks->n; i++)
+        memcpy((char *)value + (size_t)name->blocks->v[i] * size, (const char *)t->data + (size_t)i * size,
+               size);
+}
+
+static Tensor tensor_of_blocks(const ModelName *name, Tensor t, Arena *a)
+{
+    size_t size = block_bytes(name, t.type.dt);
+    Tensor part = {.type = type_with(*name->shape, t.type.dt)};
+    if (t.data)
+        part.data = arena_alloc(a, (size_t)type_bytes(&part.type) + 1, 1);
+    for (int i = 0; i < name->blocks->n && t.data; i++)
+        memcpy((char *)part.data + (size_t)i * size, (const char *)t.data + (size_t)name->blocks->v[i] * size,
+               size);
+    return part;
+}
+
 Tensor tensor_of_name(const ModelName *name, Tensor t, Arena *a)
 {
+    if (name->blocks)
+        return tensor_of_blocks(name, t, a);
     if (name->transposed && t.data)
         return tensor_transposed(&t, a);
     if (name->transposed)

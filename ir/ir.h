@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 enum { MAX_RANK = 8, MAX_OUT = 4, MAX_INTS = 2 * MAX_RANK };
+typedef struct { int n; int64_t v[MAX_INTS]; } Ints;
 /* Most elements of a tensor, extents of 0 not counted: more than any machine has, and few enough that
  * the bytes of all tensors of a graph can be added up. */
 #define MAX_ELEMENTS ((int64_t)1 << 40)
@@ -155,7 +156,8 @@ typedef struct ModelName {
     const char *name;
     NameHolder of;
     bool transposed; /* the tensor of this name has the value's two dimensions exchanged */
-    const Type *shape; /* or has this shape, of as many elements; NULL: the value's */
+    const Type *shape; /* or has this shape; NULL: the value's */
+    const Ints *blocks; /* and is these blocks of the value's elements, all of one size; NULL: all of them */
     const struct ModelName *next;
 } ModelName;
 
@@ -220,8 +222,11 @@ void graph_rename(Graph *g, Val v, const char *name);  /* the name is made uniqu
 /* A further name of v, or another holder of one that it has; the strings of `name` are kept. */
 void graph_name_in_model(Graph *g, Val v, ModelName name);
 const ModelName *graph_module_name(const Graph *g, Val v); /* NULL: all its names are in the file */
-/* The tensor of that name, whose value is t (its type alone: without data), in t or transposed in a copy. */
+const ModelName *next_module_name(const ModelName *n); /* n, or the first behind it; NULL: none */
+/* The tensor of that name, whose value is t (its type alone: without data), in t or in a copy. */
 Tensor tensor_of_name(const ModelName *name, Tensor t, Arena *a);
+/* Writes the tensor of a name that has blocks, of the value's element type, into the value's elements. */
+void tensor_put_blocks(const ModelName *name, const Tensor *t, void *value);
 /* Per value: does an update of the step change it?  Allocated in a. */
 bool *graph_updated(const Graph *g, Arena *a);
 /* Per value: is a source loaded as a cast of it?  Allocated in a. */
@@ -293,7 +298,6 @@ Val build_matmul(Graph *g, Val a, Val b, bool ta, bool tb); /* batched, numpy br
 
 /* ---- operators --------------------------------------------------------- */
 
-typedef struct { int n; int64_t v[MAX_INTS]; } Ints;
 typedef enum { AT_I64, AT_F64, AT_INTS, AT_DTYPE } AttrType; /* int64_t, double, Ints, int64_t(DType) */
 typedef struct {
     const char *name;

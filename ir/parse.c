@@ -4,14 +4,14 @@
  *   source  = ("input" | "param" | "state" | "const") name ":" type [ "host" ] [ "#" integer ]
  *             [ "batch" ] [ names ] [ data ]
  *   names   = "as" name { "," name }, name = string [ "transposed" ] [ "file" | "module" ]
- *             [ "shape" type ]
+ *             [ "shape" type [ "blocks" ints ] ]
  *   data    = "@" string integer | "=" "{" [ number { "," number } ] "}" | "cast" name
  *   node    = def { "," def } "=" op [ use { "," use } ] [ attrs ] [ "#" integer ]
  *             [ "split" ident integer ] [ "remat" name ] [ string ]
  *   def     = name ":" type          use = name | "_"          name = "%" chars
  *   attrs   = "{" attr { "," attr } "}"
- *   attr    = ident "=" ( number | dtype | "[" [ integer { "," integer } ] "]" )
- *   type    = dtype "[" [ integer { "," integer } ] "]"
+ *   attr    = ident "=" ( number | dtype | ints )
+ *   type    = dtype ints             ints = "[" [ integer { "," integer } ] "]"
  *   update  = "update" name "=" name          output = "output" name
  *
  * A '#' at the start of a line begins a comment.  Every function advances past what it
@@ -126,20 +126,39 @@ static bool source_data(P *p, Value *v)
     return lex_expect(&p->lex, "}");
 }
 
-/* "shape f32[24]": the shape of what a name stands for, *shape. */
-static bool model_shape(P *p, Val v, const Type **shape)
+static bool ints(P *p, Ints *l)
 {
-    Type t;
+    l->n = 0;
+    TRY(lex_expect(&p->lex, "["));
+    while (!lex_accept(&p->lex, "]")) {
+        if (l->n == MAX_INTS)
+            return lex_bad(&p->lex, "at most 16 integers");
+        TRY(integer(p, &l->v[l->n++]));
+        lex_accept(&p->lex, ",");
+    }
+    return true;
+}
+
+/* "shape f32[24]" or "shape f32[8] blocks [2, 0]": what a name stands for. */
+static bool model_shape(P *p, Val v, ModelName *name)
+{
+    int64_t elements = type_count(val_type(p->g, v));
     if (!lex_accept(&p->lex, "shape"))
         return true;
-    TRY(type(p, &t));
-    if (type_count(&t) != type_count(val_type(p->g, v)))
-        return fail(p->lex.d, "line %d: %%%s has another number of elements", lex_line(&p->lex),
-                    p->g->vals[v.i].name);
-    Type *kept = NEW(p->g->arena, Type, 1);
-    *kept = t;
-    *shape = kept;
-    return true;
+    Type *shape = NEW(p->g->arena, Type, 1);
+    TRY(type(p, shape));
+    name->shape = shape;
+    int64_t n = type_count(shape);
+    if (!lex_accept(&p->lex, "blocks"))
+        return n == elements || fail(p->lex.d, "line %d: %%%s has another number of elements",
+                                     lex_line(&p->lex), p->g->vals[v.i].name);
+    Ints *blocks = NEW(p->g->arena, Ints, 1);
+    TRY(ints(p, blocks));
+    name->blocks = blocks;
+    bool fit = blocks->n > 0 && n > 0 && n % blocks->n == 0;
+    for (int i = 0; i < blocks->n && fit; i++)
+        fit = blocks->v[i] >= 0 && blocks->v[i] < elements / (n / blocks->n);
+    return fit || fail(p->lex.d, "line %d: %%%s has no such blocks", lex_line(&p->lex), p->g->vals[v.i].name);
 }
 
 static bool model_names(P *p, Val v)
@@ -155,7 +174,7 @@ static bool model_names(P *p, Val v)
         if (name.transposed && val_type(p->g, v)->rank != 2)
             return fail(p->lex.d, "line %d: %%%s is no matrix that is held transposed", lex_line(&p->lex),
                         p->g->vals[v.i].name);
-        TRY(model_shape(p, v, &name.shape));
+        TRY(model_shape(p, v, &name));
         graph_name_in_model(p->g, v, name);
     } while (lex_accept(&p->lex, ","));
     return true;
@@ -199,16 +218,7 @@ static bool attr_value(P *p, const AttrDef *a, void *attr)
     }
     if (a->type == AT_I64)
         return integer(p, at);
-    Ints *l = at;
-    l->n = 0;
-    TRY(lex_expect(&p->lex, "["));
-    while (!lex_accept(&p->lex, "]")) {
-        if (l->n == MAX_INTS)
-            return lex_bad(&p->lex, "at most 16 integers");
-        TRY(integer(p, &l->v[l->n++]));
-        lex_accept(&p->lex, ",");
-    }
-    return true;
+    return ints(p, at);
 }
 
 static bool attrs(P *p, Node *n)

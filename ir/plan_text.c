@@ -24,7 +24,7 @@
 /* The version of the text's meaning: a schedule of another one is planned again, not read.  1 had no number;
  * 2: a step's choice was a number; 3: it is text; 4: max_pool has two results, and some kernels store in
  * another pass; 5: a weight's names say who holds them, and in what shape. */
-enum { VERSION = 5 };
+enum { VERSION = 6 };
 
 /* Limits within which nanoseconds and bytes of many steps can be added up. */
 static const int64_t max_bytes = (int64_t)1 << 60, max_ns = (int64_t)1 << 42;

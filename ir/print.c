@@ -107,6 +107,9 @@ static void print_model_names(const ModelName *n, FILE *f)
         char shape[160];
         if (n->shape)
             fprintf(f, " shape %s", type_str(n->shape, shape));
+        for (int i = 0; n->blocks && i < n->blocks->n; i++)
+            fprintf(f, "%s%lld%s", i ? ", " : " blocks [", (long long)n->blocks->v[i],
+                    i + 1 < n->blocks->n ? "" : "]");
     }
 }
 

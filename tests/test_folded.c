@@ -288,6 +288,61 @@ START_TEST(made_of_several_parameters)
 }
 END_TEST
 
+/* The parameters of an nn.LSTM are blocks of what the exporter made of them, gates in another order, and have
+ * their names: they are saved, and loaded, as PyTorch has them.  Of what may be two modules' nothing is told.
+ */
+START_TEST(gates_of_a_recurrent_network)
+{
+    static float w[] = {3, 1, 4, 1}, r[] = {2, 7, 1, 8}, bias[] = {3, 1, 4, 1, 5, 9, 2, 6};
+    static const double order[] = {5, 2, 6, 9};
+    static const char lines[] =
+        "p_a: PARAMETER target='m.weight_ih_l0'\np_b: PARAMETER target='m.weight_hh_l0'\n"
+        "p_c: PARAMETER target='m.bias_ih_l0'\np_d: PARAMETER target='m.bias_hh_l0'\n";
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    for (int merged = 0; merged < 2; merged++) {
+        start(&b, 14);
+        add_value(&b, &a, "x", FLOAT, "311", true);
+        add_value(&b, &a, "y", FLOAT, "3111", false);
+        add_tensor(&b, "val_1", 3, (int64_t[]){1, 4, 1}, w);
+        add_tensor(&b, "val_2", 3, (int64_t[]){1, 4, 1}, r);
+        add_tensor(&b, "val_3", 2, (int64_t[]){1, 8}, bias);
+        add_origins(&b, &a, "val_1", "['m.weight_ih_l0', 'val_0', 'zeros']");
+        add_origins(&b, &a, "val_2", "['m.weight_hh_l0', 'val_0', 'zeros']");
+        add_origins(&b, &a, "val_3", "['m.bias_hh_l0', 'm.bias_ih_l0', 'val_0', 'zeros']");
+        if (merged)
+            add_recorded(&b, &a, "LSTM", "x val_1 val_2 val_3", "h",
+                         "%h = lstm(args = (%x, [%p_a, %p_b, %p_c, %p_d]))", NULL);
+        add_recorded(&b, &a, "LSTM", "x val_1 val_2 val_3", "y",
+                     "%y = lstm(args = (%x, [%p_a, %p_b, %p_c, %p_d]))", NULL);
+        add_signature(&b, &a, merged ? format("%sp_e: PARAMETER target='n.weight_ih_l0'\n", lines) : lines);
+        Imported m = import_file(save(&b, &a, "gates.onnx"));
+        ck_assert_int_eq(params_with(&m, false), 3);
+        ck_assert_int_eq(has_name(&m.g, "m.weight_ih_l0"), !merged);
+        ck_assert_int_eq(has_name(&m.g, "m.bias_hh_l0"), true);
+        release(&m);
+        if (merged)
+            continue;
+        ckc_accepts("gates.onnx --loss mse -q -o o --optimizer sgd --lr 0 --save torch.safetensors");
+        DataFile *f = data_open("torch.safetensors", &d);
+        Tensor hidden = array_of(f, "m.bias_hh_l0");
+        ck_assert(data_count(f) == 4 && hidden.type.rank == 1);
+        for (int i = 0; i < 4; i++)
+            ck_assert_double_eq(tensor_f(&hidden, i), order[i]);
+        data_close(f);
+        ckc_accepts("run o/step.ckp -q --weights torch.safetensors --save again.safetensors");
+        same_file("torch.safetensors", "again.safetensors");
+        ckc_accepts("gates.onnx --loss mse -q -o o --optimizer sgd --lr 0 --save out.onnx");
+        ckc_accepts("out.onnx --loss mse -q -o o --optimizer sgd --lr 0 --save third.safetensors");
+        NamedTensor less = {"m.weight_ih_l0", {type_make(DT_F32, 2, (int64_t[]){4, 1}), w}};
+        ck_assert(safetensors_write("less.safetensors", NULL, 1, &less, &d));
+        ckc_refuses("gates.onnx --loss mse -q -o o --weights less.safetensors", 1, "has no 'm.weight_hh_l0'");
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* What it computed from a parameter that is read elsewhere, too, may be a constant: a note says so of one as
  * large as a parameter. */
 START_TEST(computed_beside_its_parameter)
@@ -361,6 +416,7 @@ Suite *suite_folded(void)
     tcase_add_test(t, computed_beside_a_parameter);
     tcase_add_test(t, constant_beside_a_tie);
     tcase_add_test(t, made_of_several_parameters);
+    tcase_add_test(t, gates_of_a_recurrent_network);
     tcase_add_test(t, computed_beside_its_parameter);
     tcase_add_test(t, parameter_that_nothing_reads);
     suite_add_tcase(s, t);

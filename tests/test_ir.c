@@ -43,6 +43,8 @@ START_TEST(parse_errors)
         {"graph {\n input %x: f32[2]\n input %x: f32[2]\n}", "defined twice"},
         {"graph {\n param %x: f32[2] as \"a\" transposed\n}", "%x is no matrix that is held transposed"},
         {"graph {\n param %x: f32[2] as \"a\" module shape f32[3]\n}", "another number of elements"},
+        {"graph {\n param %x: f32[6] as \"a\" shape f32[4] blocks [0, 3]\n}", "%x has no such blocks"},
+        {"graph {\n param %x: f32[6] as \"a\" shape f32[4] blocks [0, 1, 2]\n}", "%x has no such blocks"},
         {"graph {\n input %x: f32[2]\n %y: f32[2] = relu %x, %x\n}", "given 2 operands"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

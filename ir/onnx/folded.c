@@ -25,6 +25,7 @@ static uint32_t does(const char *name)
                  {"detach", FOLDED_DETACHES},
                  {"unsqueeze", FOLDED_ADDS},
                  {"squeeze", FOLDED_REMOVES},
+                 {"zeros", 0},
                  {"clone", 0},
                  {"contiguous", 0},
                  {"alias", 0},
@@ -51,8 +52,10 @@ static void add_origin(OnnxModel *m, Folded *f, const char *name)
         s->by_name[d - s->by_name].folded = true;
         f->of = arena_grow(&m->arena, f->of, f->n, &f->cap, sizeof *f->of);
         f->of[f->n++] = d;
-    } else if (strncmp(name, "val_", 4) != 0)
+    } else if (strncmp(name, "val_", 4) != 0) {
+        f->calls |= does(name);
         add_call(f, does(name));
+    }
 }
 
 void add_folded(OnnxModel *m, const uint8_t *info, size_t size)

@@ -85,7 +85,7 @@ static bool tensor_value(Import *x, const char *name, const Onnx__TensorProto *p
         note(x, ONNX_REMARK, name, "its values should lie in '%s', which is not there: a run needs them",
              lacks);
     bool weight = kind != VAL_CONST || role_is_frozen(x, name, x->m->nnotes > notes);
-    if (kind == VAL_PARAM && import_moved(x, name, &t, v)) {
+    if (kind == VAL_PARAM && (import_gates(x, name, &t, v) || import_moved(x, name, &t, v))) {
         set_data_type(x, *v, p->data_type);
         return true;
     }

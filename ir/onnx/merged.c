@@ -71,10 +71,12 @@ static const char *absent(const Finder *f, uint32_t node, const Onnx__TensorProt
     return only;
 }
 
-/* The call's parameter, which the file lacks, of which alone the exporter has made the tensor; NULL: none. */
-static const char *origin(const Finder *f, const Record *r, const Onnx__TensorProto *t)
+/* The call's parameter, which the file lacks, of which alone the exporter has made a tensor that it takes
+ * rows of; NULL: none. */
+static const char *origin(const Finder *f, uint32_t node, const Onnx__TensorProto *t)
 {
-    const Folded *from = folded(f->m, t->name);
+    const Record *r = &f->record[node];
+    const Folded *from = is_op(f->m->proto->graph->node[node], "GatherND") ? folded(f->m, t->name) : NULL;
     for (int i = 0; i < r->nparam && from && from->n == 1; i++)
         if (strcmp(r->param[i]->name, from->of[0]->name) == 0 && !tensor_of(f, r->param[i]->name))
             return r->param[i]->name;
@@ -130,7 +132,7 @@ static const char *parameter_read(const Finder *f, const Onnx__TensorProto *t, u
     for (int i = 0; i < r->nparam; i++)
         if (strcmp(r->param[i]->name, own) == 0)
             return own;
-    const char *name = origin(f, r, t);
+    const char *name = origin(f, node, t);
     if (!name)
         name = absent(f, node, t, true);
     if (!name)

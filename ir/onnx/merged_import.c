@@ -177,13 +177,13 @@ static void report_merged(Import *x, const Merged *merged)
 }
 
 /* Does it train and have no name but those of the file? --tie gives it that of a parameter that no node
- * reads. */
+ * reads; blocks of it may have theirs. */
 static bool trains_unnamed(const Import *x, const char *name)
 {
     if (!trains(x, name))
         return false;
     const ModelName *m = x->g->vals[parameter_of(x, name).i].in_model;
-    while (m && !onnx_is_unread(x->m, m->name))
+    while (m && !m->blocks && !onnx_is_unread(x->m, m->name))
         m = m->next;
     return !m;
 }

@@ -301,6 +301,7 @@ typedef struct Folded {
     const Declared **of; /* the tensors of the program that it was computed from */
     uint32_t n, cap;
     uint32_t does, last; /* what all calls, and the last one, did: FOLDED_* */
+    uint32_t calls;      /* what those before the last one did */
     int added;           /* dimensions of extent 1 */
 } Folded;
 
@@ -383,8 +384,15 @@ bool is_own_constant(Import *x, const char *name, const Tensor *t);
 
 /* *v: the tensor, a parameter, as what it repeats, and an Expand; false: it is none of these. */
 bool import_moved(Import *x, const char *name, const OnnxTensor *t, Val *v);
+/* The parameter of that name if another tensor of the file, with the same elements, is it, too; {0}: none. */
+Val same_parameter(const Graph *g, const char *name, const Tensor *one);
 /* The parameter that a value repeats so; {0}: none. */
 Val repeated_one(const Import *x, Val v);
+
+/* ---- gates.c: weights of recurrent networks in ONNX's order -------------- */
+
+/* *v: the tensor, a parameter, under the names of those that its blocks are; false: it is none of these. */
+bool import_gates(Import *x, const char *name, const OnnxTensor *t, Val *v);
 
 /* ---- roles.c: which tensors train --------------------------------------- */
 
@@ -403,6 +411,10 @@ bool role_is_frozen(const Import *x, const char *name, bool noted);
 bool role_is_transient(const Import *x, const char *name);
 /* Do PyTorch's exporters say that a module holds it, by the signature or its path as the name? */
 bool role_is_held(const Import *x, const char *name);
+uint32_t role_readers(const Import *x, const char *name); /* how many operands it is */
+/* A node that reads it as operand *slot; NULL: none does, or several of other operators or as other operands.
+ */
+const Onnx__NodeProto *role_reader(const Import *x, const char *name, int *slot);
 /* Does the value feed an operand that is a weight by role? */
 bool role_is_weight(const Import *x, const char *name);
 /* Does a ConstantOfShape stand for a weight?  In PyTorch's files only if a module holds it: programs have

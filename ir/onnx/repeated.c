@@ -76,8 +76,7 @@ static void note_repeated(Import *x, const char *name, const char *parameter, co
                  : "");
 }
 
-/* The parameter of that name if another tensor has repeated it, too. */
-static Val same_parameter(const Graph *g, const char *name, const Tensor *one)
+Val same_parameter(const Graph *g, const char *name, const Tensor *one)
 {
     Val v = graph_find(g, name);
     Tensor t = v.i ? graph_tensor(g, v) : (Tensor){.data = NULL};

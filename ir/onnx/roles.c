@@ -229,6 +229,27 @@ static bool is_recurrent(const Import *x, const char *name, uint32_t slots)
     }
     return false;
 }
+
+uint32_t role_readers(const Import *x, const char *name)
+{
+    uint32_t n = 0;
+    for (uint32_t i = last_use(x->roles, name); i; i = x->roles->use[i].next)
+        n++;
+    return n;
+}
+
+const Onnx__NodeProto *role_reader(const Import *x, const char *name, int *slot)
+{
+    const NodeUse *use = &x->roles->use[last_use(x->roles, name)], *more = use;
+    bool alike = last_use(x->roles, name) > 0;
+    for (; alike && more->next; more = &x->roles->use[more->next], alike &= more->slot == use->slot)
+        alike = strcmp(pb(x->roles->use[more->next].node->op_type), pb(use->node->op_type)) == 0;
+    if (!alike)
+        return NULL;
+    *slot = use->slot;
+    return use->node;
+}
+
 bool role_is_stripped_weight(const Import *x, const char *name)
 {
     return role_is_weight(x, name) && (!from_pytorch(x) || role_is_held(x, name));

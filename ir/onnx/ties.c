@@ -161,7 +161,8 @@ static bool tie(Import *x, const OnnxTie *t)
     for (; name; name = name->next) {
         bool other = name->transposed ^ of_b ^ turned;
         if (name->of == NAME_OF_MODULE)
-            graph_name_in_model(x->g, a, (ModelName){name->name, name->of, other, .shape = name->shape});
+            graph_name_in_model(x->g, a,
+                                (ModelName){name->name, name->of, other, name->shape, name->blocks, NULL});
         else if (strcmp(name->name, t->copy) != 0)
             rename_tied(x, name->name, a, other);
         if (name->of == NAME_OF_FILE)
