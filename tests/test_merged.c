@@ -231,34 +231,6 @@ START_TEST(the_exporters_tensors_are_no_parameters)
 }
 END_TEST
 
-/* The zeros that a scan begins with do not train, though a parameter of the module (of which the exporter has
- * computed a tensor that trains) is missing from the file. */
-START_TEST(what_the_program_creates_is_no_parameter)
-{
-    Arena a = {0};
-    for (int created = 0; created < 2; created++) {
-        Builder b;
-        start(&b, 13);
-        add_value(&b, &a, "x", FLOAT, "2", true);
-        add_value(&b, &a, "y", FLOAT, "2", false);
-        add_tensor(&b, "neg", 1, (int64_t[]){2}, odd);
-        add_tensor(&b, created ? "zeros_like_1" : "unsqueeze_1", 1, (int64_t[]){2}, zeros);
-        const char *scope = "['', 'm', 'mul']";
-        add_recorded(&b, &a, "Mul", "x neg", "h", "%h = mul(args = (%x, %neg))", scope);
-        add_recorded(&b, &a, "Add", created ? "h zeros_like_1" : "h unsqueeze_1", "y",
-                     "%y = add(args = (%h, %z))", scope);
-        add_signature(&b, &a, "p_a: PARAMETER target='m.A_log'\n");
-        const char *path = save(&b, &a, "created.onnx");
-        Imported r = import_file(path);
-        ck_assert_int_eq(params_with(&r, false), created ? 1 : 2);
-        ck_assert_int_eq(params_with(&r, true), created ? 1 : 2);
-        ck_assert(noted(r.m, ONNX_FROZEN, "zeros_like_1", "a constant of the exporter's") == created);
-        release(&r);
-    }
-    arena_free(&a);
-}
-END_TEST
-
 /* Scales of a Resize, which the exporter computes, are not said to train in place of a parameter that is
  * missing, nor to be made of one of their size. */
 START_TEST(scales_of_a_resize_are_no_parameters)
@@ -679,7 +651,6 @@ Suite *suite_merged(void)
     tcase_add_test(t, scopes_tell_apart_what_is_uniform);
     tcase_add_test(t, one_name_is_one_weight);
     tcase_add_test(t, the_exporters_tensors_are_no_parameters);
-    tcase_add_test(t, what_the_program_creates_is_no_parameter);
     tcase_add_test(t, scales_of_a_resize_are_no_parameters);
     tcase_add_test(t, ones_of_a_group_norm_are_no_parameters);
     tcase_add_test(t, copies_of_one_parameter_are_tied);

@@ -339,6 +339,48 @@ START_TEST(probable_classes)
 }
 END_TEST
 
+/* The zeros that a scan begins with do not train, nor do zeros that are computed of no parameter (a mask
+ * that hides nothing), though a parameter of the module, of which the exporter has computed a tensor that
+ * trains, is missing from the file; but where a call reads another, equal ones may be merged. */
+START_TEST(what_the_program_creates_is_no_parameter)
+{
+    static float zeros[2];
+    static const struct {
+        const char *tensor, *origins, *read;
+        bool created;
+    } cases[] = {{"unsqueeze_1", NULL, "%z", false},
+                 {"zeros_like_1", NULL, "%z", true},
+                 {"where", "['ge', 'm.mask', 'val_1']", "%where", true},
+                 {"where", "['ge', 'm.mask', 'val_1']", "%where_1", false},
+                 {"where", "['ge', 'm.A_log', 'val_1']", "%where", false}};
+    Arena a = {0};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const char *tensor = cases[k].tensor;
+        bool created = cases[k].created;
+        Builder b;
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "2", true);
+        add_value(&b, &a, "y", FLOAT, "2", false);
+        add_tensor(&b, "neg", 1, (int64_t[]){2}, odd);
+        add_tensor(&b, tensor, 1, (int64_t[]){2}, zeros);
+        if (cases[k].origins)
+            add_origins(&b, &a, tensor, cases[k].origins);
+        const char *scope = "['', 'm', 'mul']";
+        add_recorded(&b, &a, "Mul", "x neg", "h", "%h = mul(args = (%x, %neg))", scope);
+        add_recorded(&b, &a, "Add", arena_printf(&a, "h %s", tensor), "y",
+                     arena_printf(&a, "%%y = add(args = (%%h, %s))", cases[k].read), scope);
+        add_signature(&b, &a,
+                      "p_a: PARAMETER target='m.A_log'\nb_m: BUFFER target='m.mask' persistent=True\n");
+        Imported r = import_file(save(&b, &a, "created.onnx"));
+        ck_assert_int_eq(params_with(&r, false), created ? 1 : 2);
+        ck_assert_int_eq(params_with(&r, true), created ? 1 : 2);
+        ck_assert(noted(r.m, ONNX_FROZEN, tensor, "a constant of the exporter's") == created);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_records(void)
 {
     Suite *s = suite_create("records");
@@ -354,6 +396,7 @@ Suite *suite_records(void)
     tcase_add_test(t, loss_of_one_sample);
     tcase_add_test(t, divisor_of_a_pool);
     tcase_add_test(t, probable_classes);
+    tcase_add_test(t, what_the_program_creates_is_no_parameter);
     suite_add_tcase(s, t);
     return s;
 }

@@ -96,3 +96,12 @@ const Folded *folded(OnnxModel *m, const char *name)
             return NULL;
     return f;
 }
+
+bool reads_result(OnnxModel *m, const Record *r, const char *name)
+{
+    const Folded *from = folded(m, name);
+    for (uint32_t i = 0; from && i < from->n; i++)
+        if (from->of[i]->parameter)
+            return false;
+    return from && call_reads(r, name);
+}

@@ -127,6 +127,8 @@ static const char *parameter_read(const Finder *f, const Onnx__TensorProto *t, u
 {
     const Record *r = &f->record[node];
     const char *own = t->name;
+    if (reads_result(f->m, r, own))
+        return own;
     if (r->nparam == 0)
         return is_created(f, own) ? own : name_in_scope(f, own, r->scope);
     for (int i = 0; i < r->nparam; i++)
@@ -257,7 +259,7 @@ static void find_reads(Finder *f)
             Read read = {.of = t, .node = i, .slot = (int)k, .weak = r->nparam == 0};
             const char *own = read.name = read.param = parameter_read(f, t, i);
             read.identity = !r->called && made_by_identity(f, p, t);
-            read.created = plain || is_created(f, t->name);
+            read.created = plain || is_created(f, t->name) || reads_result(f->m, r, t->name);
             if (plain)
                 read.name = read.param = declared(f->signature, t->name)
                                              ? arena_printf(&f->m->arena, "%s.%zu", pb(p->output[0]), k)

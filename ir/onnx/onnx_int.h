@@ -276,6 +276,8 @@ void report_detached(Import *x);
 /* Is it of a group norm, of which the exporter makes an InstanceNormalization by ones and zeros, a Mul and an
  * Add? */
 bool is_group_norm(const Record *r);
+/* Is that result of the program ("where_1") an operand of the call? */
+bool call_reads(const Record *r, const char *symbol);
 /* The length of the name of a call's result without its number: 6 of "expand_1". */
 size_t call_name_length(const char *name);
 
@@ -307,6 +309,8 @@ typedef struct Folded {
 
 /* The computed tensor's origin; NULL: it was not, or its origin is not known. */
 const Folded *folded(OnnxModel *m, const char *name);
+/* Was it computed from no parameter, and does the call read it, not another of equal values? */
+bool reads_result(OnnxModel *m, const Record *r, const char *name);
 /* Keeps what a ValueInfoProto says of it. */
 void add_folded(OnnxModel *m, const uint8_t *info, size_t size);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { LONGEST = 256 }; /* most bytes of a symbol, with its end */
+static const char behind_symbol[] = " ,()[]:";
 
 static void add_symbols(Signature *s, Record *r, const char *text, size_t size)
 {
@@ -17,7 +18,7 @@ static void add_symbols(Signature *s, Record *r, const char *text, size_t size)
     for (size_t i = 0; i < size; i++) {
         size_t n = 0;
         while (text[i] == '%' && i + 1 + n < size && n + 1 < sizeof symbol &&
-               !strchr(" ,()[]:", text[i + 1 + n]))
+               !strchr(behind_symbol, text[i + 1 + n]))
             symbol[n] = text[i + 1 + n], n++;
         symbol[n] = 0;
         const Declared *d = n ? declared_symbol(s, symbol) : NULL;
@@ -124,6 +125,16 @@ static const char *operands_of(const Record *r, const char *function)
 }
 
 bool is_group_norm(const Record *r) { return operands_of(r, "group_norm.default"); }
+
+bool call_reads(const Record *r, const char *symbol)
+{
+    const char *end = r->call + r->call_size, *s = r->call;
+    size_t n = strlen(symbol);
+    for (; s && (s = memchr(s, '%', (size_t)(end - s))) && (size_t)(end - s) > n + 1; s++)
+        if (strncmp(s + 1, symbol, n) == 0 && strchr(behind_symbol, s[n + 1]))
+            return true;
+    return false;
+}
 
 size_t call_name_length(const char *name)
 {
