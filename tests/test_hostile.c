@@ -400,7 +400,7 @@ static void schedule_refused(const char *header, const char *steps, const char *
     Plan p = {.g = &g};
     graph_init(&g, &a, &d);
     const char *text = arena_printf(
-        &a, "plan 5 {\n  arena 128\n  %s\n}\ngraph {\n  input %%x: f32[2]\n"
+        &a, "plan 6 {\n  arena 128\n  %s\n}\ngraph {\n  input %%x: f32[2]\n"
             "  %%y: f32[2] = relu %%x\n  output %%y\n}\nsteps {\n  place %%x@0+8\n%s}\n",
         header, steps);
     ck_assert_msg(plan_parse(&p, text, &d) == !part, "%s: %s", header, d.msg);

@@ -381,6 +381,43 @@ START_TEST(what_the_program_creates_is_no_parameter)
 }
 END_TEST
 
+/* Fresh norms' running statistics are merged with each other, and with weights and biases: they are apart in
+ * any case, and the weights train. */
+START_TEST(merged_statistics)
+{
+    static const char call[] = "[target=torch.ops.aten._native_batch_norm_legit_functional.default](args = "
+                               "(%%h, %%p_%d_w, %%p_%d_b, %%b_%d_m, %%b_%d_v, True, 0.1, 1e-05))";
+    static float zeros[2];
+    Arena a = {0};
+    Builder b;
+    start(&b, 15);
+    add_value(&b, &a, "x", FLOAT, "42", true);
+    add_value(&b, &a, "y", FLOAT, "42", false);
+    add_tensor(&b, "n0.weight", 1, (int64_t[]){2}, ones);
+    add_tensor(&b, "n0.bias", 1, (int64_t[]){2}, zeros);
+    const char *lines = "";
+    for (int i = 0; i < 2; i++) {
+        const char *in = i ? "h" : "x";
+        add_recorded(&b, &a, "BatchNormalization",
+                     arena_printf(&a, "%s n0.weight n0.bias n0.bias n0.weight", in), i ? "y" : "h",
+                     arena_printf(&a, call, i, i, i, i), arena_printf(&a, "['', 'n%d', 'norm']", i));
+        lines = arena_printf(&a,
+                             "%sp_%d_w: PARAMETER target='n%d.weight'\np_%d_b: PARAMETER target='n%d.bias'\n"
+                             "b_%d_m: BUFFER target='n%d.mean'\nb_%d_v: BUFFER target='n%d.var'\n",
+                             lines, i, i, i, i, i, i, i, i);
+    }
+    add_signature(&b, &a, lines);
+    Imported r = import_file(save(&b, &a, "statistics.onnx"));
+    for (int apart = 0; apart < 2; apart++) {
+        ck_assert_int_eq(params_with(&r, apart), apart ? 4 : 2);
+        ck_assert_int_eq(r.g.nupdate, 4);
+        ck_assert(graph_find(&r.g, "n0.mean").i && graph_find(&r.g, "n1.var").i);
+    }
+    release(&r);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *suite_records(void)
 {
     Suite *s = suite_create("records");
@@ -397,6 +434,7 @@ Suite *suite_records(void)
     tcase_add_test(t, divisor_of_a_pool);
     tcase_add_test(t, probable_classes);
     tcase_add_test(t, what_the_program_creates_is_no_parameter);
+    tcase_add_test(t, merged_statistics);
     suite_add_tcase(s, t);
     return s;
 }

@@ -141,7 +141,7 @@ START_TEST(unread_constant)
         graph_init(&g, &a, &d);
         ck_assert_msg(plan_parse(&p,
                                  i ? text
-                                   : "plan 5 {\n  arena 192\n}\n"
+                                   : "plan 6 {\n  arena 192\n}\n"
                                      "graph {\n  input %x: f32[2]\n  const %c: f32[2] = {1, 2}\n"
                                      "  %y: f32[2] = relu %x\n  output %y\n}\n"
                                      "steps {\n  place %c@128+8\n"

@@ -244,6 +244,28 @@ static void find_alias(Finder *f, const Onnx__TensorProto *t, const Record *r, c
     out->alias[out->nalias++] = (OnnxTie){t->name, name};
 }
 
+static void separate(Finder *f, const Read *r, int32_t data_type, int64_t count)
+{
+    Merged *out = f->out;
+    out->read = arena_grow(&f->m->arena, out->read, out->n, &out->cap, sizeof *out->read);
+    out->read[out->n++] = (Separate){.node = r->node,
+                                     .slot = r->slot,
+                                     .name = r->name,
+                                     .kept = r->of ? r->of->name : NULL,
+                                     .identity = r->identity,
+                                     .data_type = data_type,
+                                     .count = count};
+}
+
+/* Separates a running statistic that the exporter has merged with equal ones, or with weights of ones. */
+static void separate_statistic(Finder *f, const Onnx__TensorProto *t, uint32_t node, int slot, const char *is)
+{
+    if (strcmp(is, t->name) == 0 || tensor_of(f, is))
+        return;
+    separate(f, &(Read){.of = t, .node = node, .slot = slot, .name = is}, t->data_type, 0);
+    f->out->read[f->out->n - 1].statistic = true;
+}
+
 static void find_reads(Finder *f)
 {
     const Onnx__GraphProto *gp = f->m->proto->graph;
@@ -252,8 +274,11 @@ static void find_reads(Finder *f)
             const Onnx__NodeProto *p = gp->node[i];
             const Onnx__TensorProto *t = tensor_of(f, pb(p->input[k]));
             const Record *r = &f->record[i];
+            const char *statistic = t ? statistic_read(f->m, p, r, (int)k) : NULL;
+            if (statistic)
+                separate_statistic(f, t, i, (int)k, statistic);
             bool plain = is_plain_affine(p, k, r);
-            if (!t || !dtype_is_float(onnx_dtype(t->data_type)) ||
+            if (!t || statistic || !dtype_is_float(onnx_dtype(t->data_type)) ||
                 (elements(t) < 2 && !plain && !declared(f->signature, t->name)))
                 continue;
             Read read = {.of = t, .node = i, .slot = (int)k, .weak = r->nparam == 0};
@@ -282,19 +307,6 @@ static int by_tensor(const void *a, const void *b)
     return order                ? order
            : x->node != y->node ? (x->node < y->node ? -1 : 1)
                                 : x->slot - y->slot;
-}
-
-static void separate(Finder *f, const Read *r, int32_t data_type, int64_t count)
-{
-    Merged *out = f->out;
-    out->read = arena_grow(&f->m->arena, out->read, out->n, &out->cap, sizeof *out->read);
-    out->read[out->n++] = (Separate){.node = r->node,
-                                     .slot = r->slot,
-                                     .name = r->name,
-                                     .kept = r->of ? r->of->name : NULL,
-                                     .identity = r->identity,
-                                     .data_type = data_type,
-                                     .count = count};
 }
 
 /* Separates the n reads of one tensor.  Where only scopes speak, and where all say the same, weights of
@@ -465,10 +477,12 @@ static void add_tensors(Finder *f)
     Onnx__TensorProto **all = NEW(&f->m->arena, Onnx__TensorProto *, n + out->n + 1);
     for (size_t i = 0; i < n; i++)
         all[i] = gp->initializer[i];
-    for (uint32_t i = 0; i < out->n; i++) {
+    for (uint32_t i = 0; i < out->n; i++) { /* statistics come first */
         const Separate *r = &out->read[i];
-        if (!r->identity && *name_get(&out->apart, r->name) == i && !tensor_of(f, r->name))
-            all[n + out->nadded++] = named_tensor(f, r);
+        if (r->identity || *name_get(&out->apart, r->name) != i || tensor_of(f, r->name))
+            continue;
+        all[n + out->nstatistic + out->nadded] = named_tensor(f, r);
+        ++*(r->statistic ? &out->nstatistic : &out->nadded);
     }
     gp->initializer = all;
 }

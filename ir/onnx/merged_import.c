@@ -10,14 +10,14 @@ void merged_prepare(Import *x)
     Onnx__GraphProto *gp = x->m->proto->graph;
     const Merged *merged = model_merged(x->m);
     bool apart = x->opt->untie;
-    gp->n_initializer = merged->ninitializer + (apart ? merged->nadded : 0);
+    gp->n_initializer = merged->ninitializer + merged->nstatistic + (apart ? merged->nadded : 0);
     for (uint32_t i = 0; i < merged->n; i++) {
         const Separate *s = &merged->read[i];
         Onnx__NodeProto *p = gp->node[s->node];
         if (s->identity)
             continue;
         if (s->kept)
-            p->input[s->slot] = (char *)(uintptr_t)(apart ? s->name : s->kept);
+            p->input[s->slot] = (char *)(uintptr_t)(apart || s->statistic ? s->name : s->kept);
         else
             p->n_input = apart ? 3 : 2;
     }
@@ -154,7 +154,10 @@ static void report_merged(Import *x, const Merged *merged)
 {
     const char **name = NEW(x->a, const char *, merged->n + 1);
     bool apart = x->opt->untie;
-    for (uint32_t i = 0; i < merged->n;) {
+    uint32_t first = 0;
+    while (first < merged->n && merged->read[first].statistic)
+        first++;
+    for (uint32_t i = first; i < merged->n;) {
         const char *kept = merged->read[i].kept;
         uint32_t n = group(x, merged, &i, name);
         const char *list = listing(x, name, n), *s = n > 1 ? "s" : "";

@@ -278,6 +278,8 @@ void report_detached(Import *x);
 bool is_group_norm(const Record *r);
 /* Is that result of the program ("where_1") an operand of the call? */
 bool call_reads(const Record *r, const char *symbol);
+/* The name of the running statistic that an operand of a batch norm is to the program; NULL: it is none. */
+const char *statistic_read(OnnxModel *m, const Onnx__NodeProto *p, const Record *r, int slot);
 /* The length of the name of a call's result without its number: 6 of "expand_1". */
 size_t call_name_length(const char *name);
 
@@ -325,6 +327,7 @@ typedef struct {
     int32_t data_type;
     int64_t count; /* elements of a bias that was left out */
     bool identity; /* the node is an Identity whose result has the parameter's name */
+    bool statistic; /* a running one, which is apart in any case; these come first */
     uint32_t next; /* the next one of the same node, numbered as in Merged.first */
 } Separate;
 
@@ -359,7 +362,7 @@ typedef struct Merged {
     Names constant; /* tensors of no known origin in modules without hidden parameters */
     Names remade;   /* tensors of no known origin that stand for several parameters, of `lost` */
     Names lost;     /* parameters that nodes have read, and no tensor of the file is told to be */
-    size_t ninitializer, nadded; /* initializers: the file's; added ones, for parameters told apart */
+    size_t ninitializer, nstatistic, nadded; /* initializers: the file's; those added for what was merged */
 } Merged;
 
 const Merged *model_merged(OnnxModel *m);

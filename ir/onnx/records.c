@@ -12,16 +12,21 @@
 enum { LONGEST = 256 }; /* most bytes of a symbol, with its end */
 static const char behind_symbol[] = " ,()[]:";
 
-static void add_symbols(Signature *s, Record *r, const char *text, size_t size)
+/* The tensor of the program at the head of a text, "%p_w, ..."; NULL: none. */
+static const Declared *declared_at(const Signature *s, const char *text, size_t size)
 {
     char symbol[LONGEST];
+    size_t n = 0;
+    while (*text == '%' && 1 + n < size && n + 1 < sizeof symbol && !strchr(behind_symbol, text[1 + n]))
+        symbol[n] = text[1 + n], n++;
+    symbol[n] = 0;
+    return n ? declared_symbol(s, symbol) : NULL;
+}
+
+static void add_symbols(Signature *s, Record *r, const char *text, size_t size)
+{
     for (size_t i = 0; i < size; i++) {
-        size_t n = 0;
-        while (text[i] == '%' && i + 1 + n < size && n + 1 < sizeof symbol &&
-               !strchr(behind_symbol, text[i + 1 + n]))
-            symbol[n] = text[i + 1 + n], n++;
-        symbol[n] = 0;
-        const Declared *d = n ? declared_symbol(s, symbol) : NULL;
+        const Declared *d = declared_at(s, text + i, size - i);
         bool again = false;
         for (int k = 0; k < r->nparam; k++)
             again |= r->param[k] == d;
@@ -134,6 +139,31 @@ bool call_reads(const Record *r, const char *symbol)
         if (strncmp(s + 1, symbol, n) == 0 && strchr(behind_symbol, s[n + 1]))
             return true;
     return false;
+}
+
+/* The tensor of the program that is an operand of the call; NULL: none is. */
+static const Declared *call_operand(OnnxModel *m, const Record *r, int operand)
+{
+    static const char begin[] = "](args = (";
+    const char *s = r->call ? memmem(r->call, r->call_size, begin, strlen(begin)) : NULL;
+    if (!s)
+        return NULL;
+    const char *end = r->call + r->call_size;
+    int depth = 0;
+    for (s += strlen(begin); s < end && operand > 0 && depth >= 0; s++) {
+        depth += (*s == '[' || *s == '(') - (*s == ']' || *s == ')');
+        operand -= *s == ',' && depth == 0;
+    }
+    while (s < end && *s == ' ')
+        s++;
+    return s < end && operand == 0 ? declared_at(model_signature(m), s, (size_t)(end - s)) : NULL;
+}
+
+const char *statistic_read(OnnxModel *m, const Onnx__NodeProto *p, const Record *r, int slot)
+{
+    bool may_be = slot >= 3 && strcmp(pb(p->op_type), "BatchNormalization") == 0;
+    const Declared *d = may_be ? call_operand(m, r, slot) : NULL;
+    return d && !d->parameter && !d->constant ? d->name : NULL;
 }
 
 size_t call_name_length(const char *name)
