@@ -337,7 +337,7 @@ static void make_schedule(void)
 /* Writes x.ckp: step.ckp with the bias stored at the start of `file`, and one more line in its header. */
 static void refer_to(const char *file, const char *header)
 {
-    ck_assert_int_eq(shell(format("sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan 5 {|&\\n%s|' "
+    ck_assert_int_eq(shell(format("sed 's|\\(param %%0.bias.*@\\).*|\\1\"%s\" 0|; s|^plan 6 {|&\\n%s|' "
                                   "m.ckc/step.ckp >m.ckc/x.ckp", file, header)), 0);
 }
 
@@ -415,7 +415,7 @@ START_TEST(model_and_data)
     refused("--save out.onnx", "other.onnx: is not the file");
     refused("--allow-path . --save out.onnx", "other.onnx: is not the file");
     refused("", "allow-path"); /* the weights are in a file that is not the named model */
-    ck_assert_int_eq(shell("sed 's|^plan 5 {|&\\n  data \"../secret\"|' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
+    ck_assert_int_eq(shell("sed 's|^plan 6 {|&\\n  data \"../secret\"|' m.ckc/step.ckp >m.ckc/x.ckp"), 0);
     refused("", "--data");
     refused("--data missing.npz", "missing.npz");
 }

@@ -293,13 +293,13 @@ static void prints_as_parsed(const char *path)
 START_TEST(schedules)
 {
     write_text("bad.ckp",
-               "plan 5 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n");
+               "plan 6 {\n  threads 2\n}\ngraph {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}\n");
     ckc_refuses("run bad.ckp", 1, "bad.ckp");
     ckc_refuses("run /dev/null", 1, "/dev/null");
     ckc_refuses("run " MLP, 1, "model.onnx");
     write_text("old.ckp", "plan {\n  threads 2\n}\n");
     ckc_refuses("run old.ckp", 1, "version 1 of its form");
-    write_text("new.ckp", "plan 6 {\n  unknown 2\n}\n");
+    write_text("new.ckp", "plan 7 {\n  unknown 2\n}\n");
     ckc_refuses("run new.ckp", 1, "plan the model again");
     ckc_accepts(MLP " --bind batch=4 --steps 0 --output m.ckc --quiet");
     prints_as_parsed("m.ckc/step.ckp");
