@@ -469,7 +469,7 @@ static bool save_onnx(Job *j, const char *path)
         const Value *v = &g->vals[w[k].v.i];
         TRY((k && w[k - 1].v.i == w[k].v.i) || output_weight(j, w[k].v, &t));
         s[k] = (SaveValue){.name = w[k].name->name,
-                           .tensor = w[k].name->transposed ? tensor_transposed(&t, &j->tmp) : t,
+                           .tensor = tensor_of_name(w[k].name, t, &j->tmp),
                            .alias = w[k].name != v->in_model,
                            .same = !changes[w[k].v.i] && is_of_file(j, v)};
     }

@@ -187,6 +187,56 @@ START_TEST(repeated_for_two_modules)
 }
 END_TEST
 
+/* What is only a parameter in the file again, in another shape or repeated, is that parameter; what has been
+ * computed of it does not train, as a note says, whatever its size, and what a buffer has become is no
+ * parameter's. */
+START_TEST(moved_beside_its_parameter)
+{
+    static float twice[] = {3, 1, 3, 1, 3, 1}, pair[] = {3, 1}, other[] = {-2, 0};
+    static const struct {
+        float *data;
+        int64_t rows;
+        const char *origins;
+        bool tied, noted;
+    } cases[] = {{pair, 1, "['p', 'unsqueeze', 'val_0']", true, false},
+                 {twice, 3, "['p', 'val_0']", true, false},
+                 {other, 1, "['p', 'sub', 'val_0']", false, true},
+                 {twice, 3, "['p', 'mul', 'val_0']", false, true},
+                 {other, 1, "['table', 'mul']", false, false}};
+    Arena a = {0};
+    Builder b;
+    Diag d = {0};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "32", true);
+        add_value(&b, &a, "y", FLOAT, "132", false);
+        add_tensor(&b, "p", 1, (int64_t[]){2}, pair);
+        add_tensor(&b, "expand", 3, (int64_t[]){1, cases[k].rows, 2}, cases[k].data);
+        add_origins(&b, &a, "expand", cases[k].origins);
+        add_recorded(&b, &a, "Mul", "x p", "h", "%h = mul(args = (%x, %p_p))", NULL);
+        add_recorded(&b, &a, "Mul", "h expand", "y", "%y = mul(args = (%h, %expand))", NULL);
+        add_signature(&b, &a, "p_p: PARAMETER target='p'\nb_t: BUFFER target='table' persistent=True\n");
+        Imported r = import_file(save(&b, &a, "moved.onnx"));
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert(noted(r.m, ONNX_REMARK, "expand", "tied to 'p'") == cases[k].tied);
+        ck_assert(noted(r.m, ONNX_REMARK, "expand", "computed by the exporter from parameters (p)") ==
+                  cases[k].noted);
+        ck_assert(!noted(r.m, ONNX_REMARK, "expand", "if parameters are behind"));
+        release(&r);
+        if (!cases[k].tied)
+            continue;
+        ckc_accepts("moved.onnx --loss mse -q -o o --save again.onnx --save again.safetensors");
+        OnnxModel *m = onnx_open("again.onnx", &d);
+        ck_assert(m && model_initializer(m, "expand")->dims[1] == cases[k].rows);
+        onnx_close(m);
+        DataFile *f = data_open("again.safetensors", &d);
+        ck_assert_int_eq(data_count(f), 1);
+        data_close(f);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* A vector that the file has in several dimensions does not decay where vectors do not. */
 START_TEST(decay_of_a_reshaped_vector)
 {
@@ -412,6 +462,7 @@ Suite *suite_folded(void)
     tcase_add_test(t, repeated_for_a_batch);
     tcase_add_test(t, repeated_in_unknown_shape);
     tcase_add_test(t, repeated_for_two_modules);
+    tcase_add_test(t, moved_beside_its_parameter);
     tcase_add_test(t, decay_of_a_reshaped_vector);
     tcase_add_test(t, computed_beside_a_parameter);
     tcase_add_test(t, constant_beside_a_tie);

@@ -74,7 +74,7 @@ void add_folded(OnnxModel *m, const uint8_t *info, size_t size)
         return;
     m->folded = arena_grow(&m->arena, m->folded, m->nfolded, &m->cfolded, sizeof *m->folded);
     Folded *f = &m->folded[m->nfolded];
-    *f = (Folded){.last = does(name)};
+    *f = (Folded){.name = name, .last = does(name)};
     add_call(f, f->last);
     for (const char *p = (const char *)from.data, *end = p + from.size; p < end; p++) {
         const char *close = *p == '\'' ? memchr(p + 1, '\'', (size_t)(end - p - 1)) : NULL;

@@ -187,19 +187,6 @@ static bool is_uniform(const Finder *f, const Onnx__TensorProto *p)
     return f->values[i] == UNIFORM;
 }
 
-/* Adds a tie if the program has transposed a parameter in the file, and the exporter that: a head that reads
- * embedding.weight.t(). */
-static bool find_turned_tie(Finder *f, const Onnx__TensorProto *t)
-{
-    const Folded *from = folded(f->m, t->name);
-    bool turned = from && from->n == 1 && from->of[0]->parameter && from->does == FOLDED_TURNS;
-    const Onnx__TensorProto *p = turned ? tensor_of(f, from->of[0]->name) : NULL;
-    if (!p || !has_transposed_shape(p, t) || is_uniform(f, t))
-        return false;
-    add_tie(f, p->name, t->name);
-    return true;
-}
-
 static bool made_by_identity(const Finder *f, const Onnx__NodeProto *p, const Onnx__TensorProto *t)
 {
     return is_op(p, "Identity") && p->n_output == 1 && is_uniform(f, t);
@@ -211,6 +198,19 @@ static const Declared *moved_from(const Finder *f, const Onnx__TensorProto *t)
     const Folded *from = folded(f->m, t->name);
     bool only = from && from->n == 1 && !(from->does & (FOLDED_OTHER | FOLDED_DETACHES));
     return only && from->of[0]->parameter ? from->of[0] : NULL;
+}
+
+/* Adds a tie if the program has moved a parameter in the file, and the exporter that: a head that reads
+ * embedding.weight.t(), a token that is expanded and also read itself. */
+static bool find_moved_tie(Finder *f, const Onnx__TensorProto *t)
+{
+    const Declared *from = moved_from(f, t);
+    const Onnx__TensorProto *p = from ? tensor_of(f, from->name) : NULL;
+    bool turned = p && folded(f->m, t->name)->does & FOLDED_TURNS;
+    if (!p || (turned && !has_transposed_shape(p, t)) || is_uniform(f, t))
+        return false;
+    add_tie(f, p->name, t->name);
+    return true;
 }
 
 /* The parameter that the tensor is to the call, which may read `param`; NULL: it is none, or part of one. */
@@ -634,7 +634,7 @@ static void find_computed(Finder *f)
         }
         bool known = folded(f->m, own) && !is_uniform(f, f->read[i].of);
         if (named || (!under && in_scope && !known) || holds(&out->remade, own) ||
-            find_turned_tie(f, f->read[i].of))
+            find_moved_tie(f, f->read[i].of))
             continue;
         add_name(f, under ? &out->computed : &out->constant, own);
         find_moved(f, f->read[i].of);

@@ -288,8 +288,45 @@ static bool as_large_as_a_parameter(Import *x, int64_t elements)
     return false;
 }
 
-/* Notes constants that the exporter may have computed from parameters which are read elsewhere, too, such as
- * a scaled copy of an embedding. */
+static bool is_float_constant(const Import *x, const char *name)
+{
+    Val v;
+    return scope_find(x, name, &v) && x->g->vals[v.i].kind == VAL_CONST &&
+           dtype_is_float(val_type(x->g, v)->dt) && !role_fixed_by(x, name);
+}
+
+static const char *trained_origin(const Import *x, const Folded *f)
+{
+    for (uint32_t i = 0; i < f->n; i++)
+        if (f->of[i]->parameter && trains(x, f->of[i]->name))
+            return f->of[i]->name;
+    return NULL;
+}
+
+/* Notes constants that the exporter has computed from a parameter that trains, as the file says: 1 - p. */
+static void report_folded(Import *x)
+{
+    const OnnxModel *m = x->m;
+    const char **name = NEW(x->a, const char *, m->nfolded + 1), *of = NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->nfolded; i++) {
+        const Folded *f = &m->folded[i];
+        const char *origin = f->does & FOLDED_DETACHES ? NULL : trained_origin(x, f);
+        if (!origin || !is_float_constant(x, f->name))
+            continue;
+        of = of ? of : origin;
+        name[n++] = f->name;
+    }
+    if (n)
+        note(x, ONNX_REMARK, name[0],
+             "%s computed by the exporter from parameters (%s%s) and do%s not train with them; export with "
+             "optimize=False",
+             n > 1 ? arena_printf(x->a, "and %s: were", listing(x, name + 1, n - 1)) : "was", of,
+             n > 1 ? ", ..." : "", n > 1 ? "" : "es");
+}
+
+/* Notes constants of which the file does not say from what they were computed, and which may be made of
+ * parameters that are read elsewhere, too, such as a scaled copy of an embedding. */
 static void report_constants(Import *x, const Merged *merged)
 {
     const char **name = NEW(x->a, const char *, merged->constant.n + 1);
@@ -297,12 +334,11 @@ static void report_constants(Import *x, const Merged *merged)
     for (uint32_t i = 0; i < merged->constant.n; i++) {
         const char *constant = merged->constant.name[i];
         Val v;
-        if (!scope_find(x, constant, &v) || x->g->vals[v.i].kind != VAL_CONST || role_fixed_by(x, constant))
+        if (folded(x->m, constant) || !is_float_constant(x, constant) || !scope_find(x, constant, &v))
             continue;
         Tensor t = graph_tensor(x->g, v);
         int64_t elements = type_count(&t.type);
-        if (t.data && elements > 1 && dtype_is_float(t.type.dt) && !tensor_is_uniform(&t) &&
-            as_large_as_a_parameter(x, elements))
+        if (t.data && elements > 1 && !tensor_is_uniform(&t) && as_large_as_a_parameter(x, elements))
             name[n++] = constant;
     }
     if (n)
@@ -353,6 +389,7 @@ bool merged_report(Import *x)
     report_merged(x, merged);
     if (!report_computed(x, merged))
         report_unread(x, merged);
+    report_folded(x);
     report_constants(x, merged);
     return check_chosen(x, merged);
 }

@@ -302,6 +302,7 @@ enum {
     FOLDED_REMOVES = 64,
 };
 typedef struct Folded {
+    const char *name;
     const Declared **of; /* the tensors of the program that it was computed from */
     uint32_t n, cap;
     uint32_t does, last; /* what all calls, and the last one, did: FOLDED_* */
@@ -395,6 +396,8 @@ bool import_moved(Import *x, const char *name, const OnnxTensor *t, Val *v);
 Val same_parameter(const Graph *g, const char *name, const Tensor *one);
 /* The parameter that a value repeats so; {0}: none. */
 Val repeated_one(const Import *x, Val v);
+/* The tensor `copy` as a parameter that it reshapes and repeats, in *one a slice of it; {0}: it does not. */
+Val moved_again(const Import *x, Val kept, const Tensor *copy, Type *one);
 
 /* ---- gates.c: weights of recurrent networks in ONNX's order -------------- */
 

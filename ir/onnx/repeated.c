@@ -127,3 +127,20 @@ Val repeated_one(const Import *x, Val v)
     bool repeats = made && made->op == OP_expand && x->g->vals[made->in[0].i].kind == VAL_PARAM;
     return repeats ? made->in[0] : (Val){0};
 }
+
+Val moved_again(const Import *x, Val kept, const Tensor *copy, Type *one)
+{
+    Tensor of = graph_tensor(x->g, kept), first = *copy;
+    *one = copy->type;
+    if (!of.data || !copy->data || of.type.dt != one->dt)
+        return (Val){0};
+    if (type_count(one) != type_count(&of.type)) {
+        *one = repeated_type(x, copy);
+        if (type_count(one) != type_count(&of.type) || !tensor_slice(copy, one, x->a, &first))
+            return (Val){0};
+    }
+    if (memcmp(first.data, of.data, (size_t)type_bytes(one)) != 0)
+        return (Val){0};
+    Val v = build_reshape(x->g, kept, one->rank, one->dim);
+    return type_equal(one, &copy->type) ? v : build_expand(x->g, v, copy->type.rank, copy->type.dim);
+}

@@ -172,6 +172,23 @@ static bool tie(Import *x, const OnnxTie *t)
     return true;
 }
 
+/* Ties a copy that is the kept weight in another shape, or repeats it. */
+static void tie_moved(Import *x, const OnnxTie *t, Val a, Val b)
+{
+    Graph *g = x->g;
+    Tensor copy = graph_tensor(g, b);
+    Type *one = NEW(g->arena, Type, 1);
+    Val v = moved_again(x, a, &copy, one);
+    if (!v.i)
+        return;
+    g->vals[b.i].kind = VAL_CONST; /* read by nothing from now on */
+    g->vals[b.i].in_model = NULL;
+    const char *name = arena_strndup(g->arena, t->copy, strlen(t->copy));
+    graph_name_in_model(g, a, (ModelName){.name = name, .of = NAME_OF_FILE, .shape = one});
+    scope_set(x, t->copy, v);
+    note(x, ONNX_REMARK, t->copy, "tied to '%s'", t->kept);
+}
+
 /* Ties a copy that the exporter made if the values are equal: in the program its nodes read the kept one. */
 static bool tie_if_equal(Import *x, const OnnxTie *t)
 {
@@ -183,6 +200,8 @@ static bool tie_if_equal(Import *x, const OnnxTie *t)
     bool straight = type_equal(&kept.type, &copy.type);
     bool same = kept.data && copy.data && a.i != b.i && (straight || transposes(&kept.type, &copy.type)) &&
                 same_values(&kept, &copy, !straight);
+    if (!same && a.i != b.i)
+        tie_moved(x, t, a, b);
     return !same || tie(x, t);
 }
 
