@@ -237,6 +237,33 @@ START_TEST(moved_beside_its_parameter)
 }
 END_TEST
 
+/* What a linear has made of zeros, in the first step of an nn.RNN, is its bias, if the values are that. */
+START_TEST(bias_of_a_linear_of_zeros)
+{
+    static float rows[] = {3, 1, 3, 1}, others[] = {3, 1, 3, 2};
+    Arena a = {0};
+    Builder b;
+    for (int same = 0; same < 2; same++) {
+        start(&b, 13);
+        add_value(&b, &a, "x", FLOAT, "22", true);
+        add_value(&b, &a, "y", FLOAT, "122", false);
+        add_tensor(&b, "m.bias_hh_l0", 1, (int64_t[]){2}, odd);
+        add_tensor(&b, "linear_1", 3, (int64_t[]){1, 2, 2}, same ? rows : others);
+        add_origins(&b, &a, "linear_1", "['getitem', 'm.bias_hh_l0', 'm.weight_hh_l0', 'zeros']");
+        add_recorded(&b, &a, "Add", "x m.bias_hh_l0", "h", "%h = linear(args = (%x, %p_w, %p_b))", NULL);
+        add_recorded(&b, &a, "Add", "h linear_1", "y", "%y = add(args = (%h, %linear_1))", NULL);
+        add_signature(&b, &a,
+                      "p_b: PARAMETER target='m.bias_hh_l0'\np_w: PARAMETER target='m.weight_hh_l0'\n");
+        Imported r = import_file(save(&b, &a, "zeros.onnx"));
+        ck_assert_int_eq(params_with(&r, false), 1);
+        ck_assert(noted(r.m, ONNX_REMARK, "linear_1", "tied to 'm.bias_hh_l0'") == same);
+        ck_assert(noted(r.m, ONNX_REMARK, "linear_1", "does not train with them") == !same);
+        release(&r);
+    }
+    arena_free(&a);
+}
+END_TEST
+
 /* A vector that the file has in several dimensions does not decay where vectors do not. */
 START_TEST(decay_of_a_reshaped_vector)
 {
@@ -463,6 +490,7 @@ Suite *suite_folded(void)
     tcase_add_test(t, repeated_in_unknown_shape);
     tcase_add_test(t, repeated_for_two_modules);
     tcase_add_test(t, moved_beside_its_parameter);
+    tcase_add_test(t, bias_of_a_linear_of_zeros);
     tcase_add_test(t, decay_of_a_reshaped_vector);
     tcase_add_test(t, computed_beside_a_parameter);
     tcase_add_test(t, constant_beside_a_tie);

@@ -25,6 +25,7 @@ static uint32_t does(const char *name)
                  {"detach", FOLDED_DETACHES},
                  {"unsqueeze", FOLDED_ADDS},
                  {"squeeze", FOLDED_REMOVES},
+                 {"linear", FOLDED_LINEAR | FOLDED_OTHER},
                  {"zeros", 0},
                  {"clone", 0},
                  {"contiguous", 0},

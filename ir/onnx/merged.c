@@ -1,11 +1,9 @@
-/* merged.c -- initializers that stand for several parameters, told apart by the exporter's
- * records.
+/* merged.c -- initializers that stand for several parameters, told apart by the exporter's records.
  *
- * When it exports, PyTorch merges tensors with equal values (all norms of a fresh model)
- * and drops biases that are zero.  What the program read is still written in the file: each
- * node's record (records.c) has the parameters that its call reads, and its module.  A
- * parameter that the program itself reads twice has one name there: a genuine tie.
- * TorchScript's exporter leaves an Identity that makes the one tensor the other. */
+ * When it exports, PyTorch merges tensors with equal values (all norms of a fresh model) and drops biases
+ * that are zero.  What the program read is still written in the file: each node's record (records.c) has
+ * the parameters that its call reads, and its module.  A parameter that the program itself reads twice has
+ * one name there: a genuine tie.  TorchScript's exporter leaves an Identity that makes one tensor the other. */
 #include "onnx_int.h"
 #include <stdlib.h>
 #include <string.h>
@@ -211,6 +209,15 @@ static bool find_moved_tie(Finder *f, const Onnx__TensorProto *t)
         return false;
     add_tie(f, p->name, t->name);
     return true;
+}
+
+/* Adds a tie of what a linear has made of zeros, which is its bias, as in the first step of an nn.RNN. */
+static void find_bias_tie(Finder *f, const Onnx__TensorProto *t)
+{
+    const Folded *from = is_uniform(f, t) ? NULL : folded(f->m, t->name);
+    for (uint32_t i = 0; from && from->last & FOLDED_LINEAR && i < from->n; i++)
+        if (is_bias(from->of[i]->name) && tensor_of(f, from->of[i]->name))
+            add_tie(f, from->of[i]->name, t->name);
 }
 
 /* The parameter that the tensor is to the call, which may read `param`; NULL: it is none, or part of one. */
@@ -633,6 +640,7 @@ static void find_computed(Finder *f)
             under |= here;
         }
         bool known = folded(f->m, own) && !is_uniform(f, f->read[i].of);
+        find_bias_tie(f, f->read[i].of);
         if (named || (!under && in_scope && !known) || holds(&out->remade, own) ||
             find_moved_tie(f, f->read[i].of))
             continue;

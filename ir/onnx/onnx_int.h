@@ -300,6 +300,7 @@ enum {
     FOLDED_OTHER = 16, /* computes */
     FOLDED_ADDS = 32,  /* a dimension of extent 1 */
     FOLDED_REMOVES = 64,
+    FOLDED_LINEAR = 128,
 };
 typedef struct Folded {
     const char *name;

@@ -193,14 +193,14 @@ static void tie_moved(Import *x, const OnnxTie *t, Val a, Val b)
 static bool tie_if_equal(Import *x, const OnnxTie *t)
 {
     Val a, b;
-    if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b) ||
-        x->g->vals[a.i].kind != VAL_PARAM || x->g->vals[b.i].kind != VAL_PARAM)
+    if (!scope_find(x, t->kept, &a) || !scope_find(x, t->copy, &b) || x->g->vals[a.i].kind != VAL_PARAM)
         return true;
+    ValKind kind = x->g->vals[b.i].kind; /* a call's result that has a weight's values may be a constant */
     Tensor kept = graph_tensor(x->g, a), copy = graph_tensor(x->g, b);
     bool straight = type_equal(&kept.type, &copy.type);
-    bool same = kept.data && copy.data && a.i != b.i && (straight || transposes(&kept.type, &copy.type)) &&
-                same_values(&kept, &copy, !straight);
-    if (!same && a.i != b.i)
+    bool same = kind == VAL_PARAM && kept.data && copy.data && a.i != b.i &&
+                (straight || transposes(&kept.type, &copy.type)) && same_values(&kept, &copy, !straight);
+    if (!same && a.i != b.i && (kind == VAL_PARAM || kind == VAL_CONST))
         tie_moved(x, t, a, b);
     return !same || tie(x, t);
 }
