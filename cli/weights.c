@@ -89,7 +89,9 @@ static void reshape_name(Given *x, const Value *v, const ModelName *m, const Typ
         return;
     Type *shape = NEW(x->g->arena, Type, 1);
     *shape = type_with(*t, v->type.dt);
-    ((ModelName *)(uintptr_t)m)->shape = shape;
+    ModelName name = *m;
+    name.shape = shape;
+    graph_name_in_model(x->g, (Val){(uint32_t)(v - x->g->vals)}, name);
 }
 
 /* The tensor of one of a value's names; data NULL: the file does not have that name. */

@@ -3,7 +3,7 @@
  * When it exports, PyTorch merges tensors with equal values (all norms of a fresh model) and drops biases
  * that are zero.  What the program read is still written in the file: each node's record (records.c) has
  * the parameters that its call reads, and its module.  A parameter that the program itself reads twice has
- * one name there: a genuine tie.  TorchScript's exporter leaves an Identity that makes one tensor the other. */
+ * one name there: a genuine tie.  TorchScript's exporter leaves an Identity that makes one the other. */
 #include "onnx_int.h"
 #include <stdlib.h>
 #include <string.h>
