@@ -133,7 +133,7 @@ bool is_group_norm(const Record *r) { return operands_of(r, "group_norm.default"
 
 bool call_reads(const Record *r, const char *symbol)
 {
-    const char *end = r->call + r->call_size, *s = r->call;
+    const char *s = r->call, *end = s ? s + r->call_size : s;
     size_t n = strlen(symbol);
     for (; s && (s = memchr(s, '%', (size_t)(end - s))) && (size_t)(end - s) > n + 1; s++)
         if (strncmp(s + 1, symbol, n) == 0 && strchr(behind_symbol, s[n + 1]))

@@ -240,14 +240,15 @@ uint32_t role_readers(const Import *x, const char *name)
 
 const Onnx__NodeProto *role_reader(const Import *x, const char *name, int *slot)
 {
-    const NodeUse *use = &x->roles->use[last_use(x->roles, name)], *more = use;
-    bool alike = last_use(x->roles, name) > 0;
-    for (; alike && more->next; more = &x->roles->use[more->next], alike &= more->slot == use->slot)
-        alike = strcmp(pb(x->roles->use[more->next].node->op_type), pb(use->node->op_type)) == 0;
-    if (!alike)
-        return NULL;
-    *slot = use->slot;
-    return use->node;
+    const NodeUse *use = NULL;
+    for (uint32_t i = last_use(x->roles, name); i; i = x->roles->use[i].next) {
+        const NodeUse *u = &x->roles->use[i];
+        if (use && (u->slot != use->slot || strcmp(pb(u->node->op_type), pb(use->node->op_type)) != 0))
+            return NULL;
+        use = u;
+    }
+    *slot = use ? use->slot : 0;
+    return use ? use->node : NULL;
 }
 
 bool role_is_stripped_weight(const Import *x, const char *name)
