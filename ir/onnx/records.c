@@ -41,6 +41,8 @@ static void add_symbols(Signature *s, Record *r, const char *text, size_t size)
 static const char *last_scope(OnnxModel *m, const char *text, size_t size)
 {
     size_t begin[3] = {0}, end[3] = {0};
+    if (!size)
+        return NULL;
     for (size_t i = 0; i < size; i++) {
         if (text[i] != '\'')
             continue;
