@@ -310,13 +310,19 @@ START_TEST(copies_of_one_parameter_are_tied)
     add_value(&b, &a, "y", FLOAT, "42", false);
     add_tensor(&b, "val_1", 2, (int64_t[]){2, 2}, odd);
     add_tensor(&b, "val_2", 2, (int64_t[]){2, 2}, odd);
-    const char *call = "%h = linear(args = (%x, %p_w, %p_b))";
+    const char *call = "%h : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = (%x, "
+                       "%p_w, %p_b))";
     add_recorded(&b, &a, "MatMul", "x val_1", "h", call, NULL);
     add_recorded(&b, &a, "MatMul", "h val_2", "y", call, NULL);
     add_signature(&b, &a, "p_w: PARAMETER target='fc.weight'\np_b: PARAMETER target='fc.bias'\n");
     Imported r = import_file(save(&b, &a, "twice.onnx"));
     ck_assert_int_eq(params_with(&r, false), 1);
     ck_assert(noted(r.m, ONNX_REMARK, "val_2", "tied to 'val_1'"));
+    ckc_accepts("twice.onnx --loss mse -q -o o --save twice.safetensors");
+    Diag d = {0};
+    DataFile *f = data_open("twice.safetensors", &d);
+    ck_assert(f && data_count(f) == 1 && data_find(f, "fc.weight") == 0); /* not the copies' names */
+    data_close(f);
     release(&r);
     arena_free(&a);
 }

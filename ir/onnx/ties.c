@@ -102,10 +102,20 @@ static Val untied(const Import *x, Val v, bool *turned)
     return transposed ? made->in[0] : v;
 }
 
-/* Lets a name of the file stand for a, or for a transposed, then the exporter's copy. */
+/* Has a weight a name that the program knows? */
+static bool is_named(Import *x, Val a)
+{
+    const ModelName *m = x->g->vals[a.i].in_model;
+    while (m && (m->of == NAME_OF_FILE || made_by_exporter(x->m, m->name)))
+        m = m->next;
+    return m;
+}
+
+/* Lets a name of the file stand for a, or for a transposed; the exporter's copies are the file's alone. */
 static void rename_tied(Import *x, const char *name, Val a, bool turned)
 {
-    name_value_of(x, a, name, turned ? NAME_OF_FILE : NAME_OF_BOTH, turned);
+    bool copied = turned || (made_by_exporter(x->m, name) && is_named(x, a));
+    name_value_of(x, a, name, copied ? NAME_OF_FILE : NAME_OF_BOTH, turned);
     scope_set(x, name, turned ? build_transpose(x->g, a, (int[]){1, 0}) : a);
 }
 
