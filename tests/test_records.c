@@ -352,6 +352,8 @@ START_TEST(what_the_program_creates_is_no_parameter)
                  {"zeros_like_1", NULL, "%z", true},
                  {"where", "['ge', 'm.mask', 'val_1']", "%where", true},
                  {"where", "['ge', 'm.mask', 'val_1']", "%where_1", false},
+                 {"val_2", "['fill', 'val_1']", "%fill", true},
+                 {"val_2", "['fill', 'val_1']", "%fill_1", false},
                  {"where", "['ge', 'm.A_log', 'val_1']", "%where", false}};
     Arena a = {0};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {

@@ -54,6 +54,8 @@ static void add_origin(OnnxModel *m, Folded *f, const char *name)
         f->of = arena_grow(&m->arena, f->of, f->n, &f->cap, sizeof *f->of);
         f->of[f->n++] = d;
     } else if (strncmp(name, "val_", 4) != 0) {
+        f->result = arena_grow(&m->arena, f->result, f->nresult, &f->cresult, sizeof *f->result);
+        f->result[f->nresult++] = name;
         f->calls |= does(name);
         add_call(f, does(name));
     }
@@ -104,5 +106,8 @@ bool reads_result(OnnxModel *m, const Record *r, const char *name)
     for (uint32_t i = 0; from && i < from->n; i++)
         if (from->of[i]->parameter)
             return false;
-    return from && call_reads(r, name);
+    bool reads = from && call_reads(r, name);
+    for (uint32_t i = 0; from && i < from->nresult && !reads; i++)
+        reads = call_reads(r, from->result[i]);
+    return reads;
 }

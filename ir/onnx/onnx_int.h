@@ -305,7 +305,8 @@ enum {
 typedef struct Folded {
     const char *name;
     const Declared **of; /* the tensors of the program that it was computed from */
-    uint32_t n, cap;
+    const char **result; /* and results of its calls */
+    uint32_t n, cap, nresult, cresult;
     uint32_t does, last; /* what all calls, and the last one, did: FOLDED_* */
     uint32_t calls;      /* what those before the last one did */
     int added;           /* dimensions of extent 1 */
@@ -313,7 +314,8 @@ typedef struct Folded {
 
 /* The computed tensor's origin; NULL: it was not, or its origin is not known. */
 const Folded *folded(OnnxModel *m, const char *name);
-/* Was it computed from no parameter, and does the call read it, not another of equal values? */
+/* Was it computed from no parameter, and does the call read it, by its name or that of a result that it is
+ * made of, not another of equal values? */
 bool reads_result(OnnxModel *m, const Record *r, const char *name);
 /* Keeps what a ValueInfoProto says of it. */
 void add_folded(OnnxModel *m, const uint8_t *info, size_t size);
