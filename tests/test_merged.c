@@ -261,16 +261,18 @@ END_TEST
 START_TEST(ones_of_a_group_norm_are_no_parameters)
 {
     Arena a = {0};
-    for (int merged = 0; merged < 2; merged++) {
+    enum { IMAGE, MERGED, VECTOR }; /* VECTOR: without positions, for which the exporter adds no axes */
+    for (int kind = IMAGE; kind <= VECTOR; kind++) {
+        bool merged = kind == MERGED;
         Builder b;
         start(&b, 17);
-        add_value(&b, &a, "x", FLOAT, merged ? "124" : "114", true);
-        add_value(&b, &a, "y", FLOAT, "124", false);
+        add_value(&b, &a, "x", FLOAT, merged ? "124" : kind == VECTOR ? "112" : "114", true);
+        add_value(&b, &a, "y", FLOAT, kind == VECTOR ? "112" : "124", false);
         int64_t groups = merged ? 2 : 1, channels[] = {2, 1};
         add_tensor(&b, merged ? "m.weight" : "val_1", 1, &groups, ones);
         add_tensor(&b, merged ? "m.bias" : "val_2", 1, &groups, zeros);
-        add_tensor(&b, "val_3", 2, channels, odd);
-        add_tensor(&b, "val_4", 2, channels, odd + 2);
+        add_tensor(&b, "val_3", kind == VECTOR ? 1 : 2, channels, odd);
+        add_tensor(&b, "val_4", kind == VECTOR ? 1 : 2, channels, odd + 2);
         const char *call = "%h : [num_users=1] = call_function[target=torch.ops.aten.group_norm.default]"
                            "(args = (%x, 1, %p_w, %p_b, 1e-05, False), kwargs = {})";
         const char *operands = merged ? "x m.weight m.bias" : "x val_1 val_2";

@@ -55,12 +55,12 @@ static bool is_op(const Onnx__NodeProto *p, const char *type) { return strcmp(pb
 static const char *absent(const Finder *f, uint32_t node, const Onnx__TensorProto *t, bool by_leaf)
 {
     const Record *r = &f->record[node];
-    bool shifts = is_op(f->m->proto->graph->node[node], "Add") && is_group_norm(r);
+    bool grouped = is_group_norm(r), shifts = grouped && is_op(f->m->proto->graph->node[node], "Add");
     const char *only = NULL;
     for (int i = 0; i < r->nparam; i++) {
         const char *name = r->param[i]->name;
-        if ((by_leaf ? strcmp(leaf(name), leaf(t->name)) != 0 : t->n_dims > 1 && is_bias(name) != shifts) ||
-            tensor_of(f, name))
+        bool other = (grouped || t->n_dims > 1) && is_bias(name) != shifts;
+        if ((by_leaf ? strcmp(leaf(name), leaf(t->name)) != 0 : other) || tensor_of(f, name))
             continue;
         if (only)
             return NULL;
@@ -342,7 +342,7 @@ static Origin made_of(const Finder *f, const Read *r)
     const Onnx__NodeProto *p = f->m->proto->graph->node[r->node];
     if (f->record[r->node].linear && is_op(p, "MatMul"))
         return r->of->n_dims == 2 ? A_MATRIX : NOT_KNOWN;
-    bool column = r->of->n_dims > 1 && elements(r->of) == r->of->dims[0];
+    bool column = r->of->n_dims && elements(r->of) == r->of->dims[0];
     bool affine = is_group_norm(&f->record[r->node]) && (is_op(p, "Mul") || is_op(p, "Add"));
     return column && affine ? A_VECTOR : NOT_KNOWN;
 }
