@@ -220,8 +220,22 @@ START_TEST(test_against_loops)
 }
 END_TEST
 
-/* Operations that tiles of bf16 (AMX) compute, with whole panels and with partial ones. */
+/* Operations that tiles of bf16 (AMX) compute, with whole panels and with partial ones; those of f32 in three
+ * parts, of rows in two blocks, in batches, with terms or lanes that are adjacent or apart. */
 static const LibCase in_tiles[] = {
+    {.op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {130, 633}, .b = {633, 70}},
+    {.op = LIB_MATMUL,
+     .dt = DT_F32,
+     .ta = true,
+     .tb = true,
+     .ra = 3,
+     .rb = 3,
+     .a = {3, 801, 70},
+     .b = {3, 75, 801}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .ta = true, .ra = 2, .rb = 2, .a = {95, 128}, .b = {95, 600}},
+    {.op = LIB_MATMUL, .dt = DT_F32, .tb = true, .ra = 3, .rb = 2, .a = {2, 512, 128}, .b = {80, 128}},
+    {CONV(DT_F32, 4), .a = {3, 70, 31, 31}, .b = {66, 70, 1, 1}, .bias = true},
+    {CONV(DT_F32, 4), .a = {2, 34, 19, 17}, .b = {65, 34, 3, 3}, .strides = {2, 1}, .pads = {1, 1, 1, 1}},
     {.op = LIB_MATMUL, .dt = DT_BF16, .ta = true, .ra = 2, .rb = 2, .a = {1030, 96}, .b = {1030, 128}},
     {.op = LIB_MATMUL,
      .dt = DT_BF16,
@@ -240,6 +254,9 @@ static const LibCase in_tiles[] = {
     {CONV(DT_BF16, 3), .out_dt = DT_F32, .a = {2, 32, 301}, .b = {16, 32, 7}, .pads = {3, 3}},
 };
 
+static const LibCase wide = {
+    .op = LIB_MATMUL, .dt = DT_F32, .ra = 2, .rb = 2, .a = {96, 700}, .b = {700, 64}};
+
 START_TEST(tiles_against_loops)
 {
     const int n = sizeof in_tiles / sizeof *in_tiles;
@@ -248,6 +265,83 @@ START_TEST(tiles_against_loops)
     for (int i = 0; i < n + NCASES; i++)
         if (i < n || cases[i - n].dt == DT_BF16)
             check_case(i < n ? &in_tiles[i] : &cases[i - n]);
+}
+END_TEST
+
+/* Runs a product of 96 x 700 x 64 with the library's routine and with ours, in *plain and *own. */
+static void run_both(const Tensor *t, Tensor *plain, Tensor *own)
+{
+    for (int i = 0; i < 2; i++) {
+        Diag diag = {0};
+        DnnlDesc d = {.of.op = LIB_MATMUL, .choice = i ? ONEDNN_OWN : ONEDNN_PLAIN};
+        lib_case_matmul(&d, &wide);
+        DnnlOp *op = onednn_make(&d, &diag);
+        ck_assert_ptr_nonnull(op);
+        Tensor *out = i ? own : plain;
+        *out = tensor_new(d.of.out);
+        run_once(op, t, out);
+        onednn_free(op);
+    }
+}
+
+/* Returns the root of the sum of squares of x - want. */
+static double distance(const Tensor *x, const double *want)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < type_count(&x->type); i++)
+        sum += (tensor_f(x, i) - want[i]) * (tensor_f(x, i) - want[i]);
+    return sqrt(sum);
+}
+
+/* Products of f32 in parts of bf16 are no less exact than those in f32. */
+START_TEST(parts_are_exact)
+{
+    if (!use_isa(TEST_AMX))
+        return;
+    DnnlDesc d = {.of.op = LIB_MATMUL};
+    lib_case_matmul(&d, &wide);
+    Tensor t[3] = {tensor_random(d.of.in[0], 3), tensor_random(d.of.in[1], 4)}, plain, own;
+    double *want = calloc((size_t)type_count(&d.of.out), sizeof *want);
+    reference_matmul(&d.of, t, want);
+    run_both(t, &plain, &own);
+    ck_assert_double_le(distance(&own, want), distance(&plain, want));
+    ck_assert_double_gt(distance(&plain, want), 0);
+    free(want);
+    free(t[0].data);
+    free(t[1].data);
+    free(plain.data);
+    free(own.data);
+}
+END_TEST
+
+/* Factors with elements that have no parts, infinite ones, others that are not numbers or too large, give
+ * what they give in f32. */
+START_TEST(infinite_factors)
+{
+    if (!use_isa(TEST_AMX))
+        return;
+    DnnlDesc d = {.of.op = LIB_MATMUL};
+    lib_case_matmul(&d, &wide);
+    Tensor t[3] = {tensor_random(d.of.in[0], 3), tensor_random(d.of.in[1], 4)}, plain, own;
+    tensor_set_f(&t[0], 5 * 700 + 690, INFINITY);
+    tensor_set_f(&t[0], 50 * 700 + 3, -INFINITY);
+    tensor_set_f(&t[0], 70 * 700 + 200, NAN);
+    tensor_set_f(&t[0], 80 * 700 + 600, 3.4e38);
+    tensor_set_f(&t[1], 100 * 64 + 9, INFINITY);
+    run_both(t, &plain, &own);
+    int finite = 0, infinite = 0;
+    for (int64_t i = 0; i < type_count(&d.of.out); i++) {
+        double a = tensor_f(&plain, i), b = tensor_f(&own, i);
+        ck_assert(isnan(a) ? isnan(b) : isinf(a) ? a == b : fabs(a - b) <= 1e-6 * fmax(fabs(a), 100));
+        finite += isfinite(a) != 0;
+        infinite += isinf(a) != 0;
+    }
+    ck_assert_int_eq(finite, 93 * 63);
+    ck_assert_int_gt(infinite, 100);
+    for (int i = 0; i < 2; i++)
+        free(t[i].data);
+    free(plain.data);
+    free(own.data);
 }
 END_TEST
 
@@ -511,6 +605,8 @@ Suite *suite_onednn(void)
     TCase *tc = tcase_create("choices");
     tcase_add_loop_test(tc, test_against_loops, 0, TEST_ISAS);
     tcase_add_test(tc, tiles_against_loops);
+    tcase_add_test(tc, parts_are_exact);
+    tcase_add_test(tc, infinite_factors);
     tcase_add_loop_test(tc, test_pieces, 0, TEST_ISAS);
     tcase_add_loop_test(tc, parts_have_the_same_bits, 0, TEST_ISAS);
     tcase_add_loop_test(tc, candidates_have_the_same_bits, 0, 2 * TEST_ISAS);

@@ -72,4 +72,76 @@ TILES void tiles_multiply(int64_t pairs, const void *a, int64_t a_row, int64_t a
         _tile_stored(3, low + 64, c_row);
     __asm__ volatile("" ::: "memory");
 }
+
+/* The same with two tiles of columns and factors that are f32 in three parts of bf16, the largest first: each
+ * part of TILE_SIDE pairs is a tile, in a two, of the rows and of those below.  pairs: of all parts.  The
+ * sums are added to c in vectors: rows of c that are pages apart would not stay in the cache as tiles. */
+TILES void tiles_multiply_split(int64_t pairs, const void *a, const void *b, int64_t b_row, float *c,
+                                int64_t c_row, bool add, bool two_rows)
+{
+    enum { PART = 2 * TILE_SIDE * 64, ROW = 2 * TILE_SIDE };
+    const char *x = (const char *)a, *y = (const char *)b;
+    const int64_t part = TILE_SIDE * b_row, rows = two_rows ? 2 * TILE_SIDE : TILE_SIDE;
+    float sum[2 * TILE_SIDE][ROW] __attribute__((aligned(64)));
+    for (int64_t i = 0; i < rows; i++) {
+        __builtin_prefetch((char *)c + i * c_row, 1, 2);
+        __builtin_prefetch((char *)c + i * c_row + 64, 1, 2);
+    }
+    __asm__ volatile("" ::: "memory");
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+#define LOAD_A(i)                                                                                            \
+    do {                                                                                                     \
+        _tile_loadd(4, x + i * PART, 64);                                                                    \
+        if (two_rows)                                                                                        \
+            _tile_loadd(5, x + i * PART + PART / 2, 64);                                                     \
+    } while (0)
+#define LOAD_B(i)                                                                                            \
+    do {                                                                                                     \
+        _tile_loadd(6, y + i * part, b_row);                                                                 \
+        _tile_loadd(7, y + i * part + 64, b_row);                                                            \
+    } while (0)
+#define MULTIPLY()                                                                                           \
+    do {                                                                                                     \
+        _tile_dpbf16ps(0, 4, 6);                                                                             \
+        _tile_dpbf16ps(1, 4, 7);                                                                             \
+        if (two_rows) {                                                                                      \
+            _tile_dpbf16ps(2, 5, 6);                                                                         \
+            _tile_dpbf16ps(3, 5, 7);                                                                         \
+        }                                                                                                    \
+    } while (0)
+    for (int64_t k = 0; k < pairs; k += 3 * TILE_SIDE, x += 3 * PART, y += 3 * part) {
+        LOAD_A(0);
+        LOAD_B(2);
+        MULTIPLY();
+        LOAD_B(1);
+        MULTIPLY();
+        LOAD_A(1);
+        MULTIPLY();
+        LOAD_B(0);
+        MULTIPLY();
+        LOAD_A(2);
+        MULTIPLY();
+        LOAD_A(0);
+        MULTIPLY();
+    }
+#undef LOAD_A
+#undef LOAD_B
+#undef MULTIPLY
+    _tile_stored(0, sum[0], sizeof sum[0]);
+    _tile_stored(1, sum[0] + TILE_SIDE, sizeof sum[0]);
+    if (two_rows) {
+        _tile_stored(2, sum[TILE_SIDE], sizeof sum[0]);
+        _tile_stored(3, sum[TILE_SIDE] + TILE_SIDE, sizeof sum[0]);
+    }
+    __asm__ volatile("" ::: "memory");
+    for (int64_t i = 0; i < rows; i++)
+        for (int j = 0; j < ROW; j += TILE_SIDE) {
+            float *to = (float *)(void *)((char *)c + i * c_row) + j;
+            __m512 of = _mm512_load_ps(sum[i] + j);
+            _mm512_storeu_ps(to, add ? _mm512_add_ps(_mm512_loadu_ps(to), of) : of);
+        }
+}
 #endif

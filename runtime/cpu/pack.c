@@ -116,7 +116,7 @@ bool pack_joins(const Factor *f, Factor *joined)
 }
 
 #ifdef __x86_64__
-#define PAIRS_ISA __attribute__((target("avx512f")))
+#define PAIRS_ISA __attribute__((target("avx512f,avx512bw")))
 #else
 #define PAIRS_ISA
 #endif
@@ -260,4 +260,150 @@ void pack_tiles(const Factor *f, const Factor *joined, const void *at, int64_t l
             tile_columns(room, whole, to);
         }
     }
+}
+
+/* ---- floats in three parts ----------------------------------------------------------------------- */
+
+enum { PARTS = SPLIT_PARTS, LANES_AHEAD = 4, TERMS_AHEAD = 8, LARGE_BITS = 0x7f000000 /* 2^127 and above */ };
+
+typedef float Floats16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t Halves32 __attribute__((vector_size(64), aligned(4), may_alias));
+
+#define ODD_4(i) (i) + 1, (i) + 3, (i) + 5, (i) + 7
+#define ALL_ODD ODD_4(0), ODD_4(8), ODD_4(16), ODD_4(24), ODD_4(32), ODD_4(40), ODD_4(48), ODD_4(56)
+
+/* Splits floats into parts, each in the high half of a word: the nearest bf16 of what the former leave. */
+PAIRS_ISA static inline void split(Floats16 x, Words16 part[PARTS])
+{
+    UNROLL for (int i = 0; i < PARTS; i++)
+    {
+        part[i] = ((Words16)x + 0x8000) & 0xffff0000;
+        x -= (Floats16)part[i];
+    }
+}
+
+/* All bits of a lane if its float is not finite or so large that the nearest bf16 might be infinite. */
+PAIRS_ISA static inline Words16 is_large(Floats16 x)
+{
+    return (Words16)(((Words16)x & LARGE_BITS) == LARGE_BITS);
+}
+
+/* Where a pair of terms of a panel lies, in pairs of a lane. */
+static int64_t split_place(int64_t pair)
+{
+    return pair / TILE_PAIRS * PARTS * TILE_PAIRS + pair % TILE_PAIRS;
+}
+
+/* Splits PANEL_ROWS lanes of a term and of the one after it (NULL: zeros); returns which lanes of the vectors
+ * have large elements. */
+PAIRS_ISA static inline Words16 split_pair(const float *even, const float *odd, float *to)
+{
+    Words16 any = {0};
+    UNROLL for (int lane = 0; lane < PANEL_ROWS; lane += TILE_PAIRS)
+    {
+        const Floats16 none = {0}, x = *(const Floats16 *)(const void *)(even + lane);
+        const Floats16 y = odd ? *(const Floats16 *)(const void *)(odd + lane) : none;
+        Words16 low[PARTS], high[PARTS];
+        any |= is_large(x) | is_large(y);
+        split(x, low);
+        split(y, high);
+        UNROLL for (int i = 0; i < PARTS; i++) * (Words16 *)(void *)(to + i * PANEL_TILE + lane) =
+            low[i] >> 16 | high[i];
+    }
+    return any;
+}
+
+/* Splits PANEL_ROWS lanes of terms that are `step` apart. */
+PAIRS_ISA static Words16 split_terms(const float *from, int64_t step, int64_t terms, float *to)
+{
+    Words16 any = {0};
+    for (int64_t k = 0; k < terms; k += 2, from += 2 * step) {
+        for (int i = 0; i < PANEL_ROWS; i += TILE_PAIRS) {
+            __builtin_prefetch(from + TERMS_AHEAD * step + i);
+            __builtin_prefetch(from + (TERMS_AHEAD + 1) * step + i);
+        }
+        any |= split_pair(from, k + 1 < terms ? from + step : NULL, to + split_place(k / 2) * PANEL_ROWS);
+    }
+    return any;
+}
+
+/* Splits 2 * TILE_PAIRS adjacent terms of a lane, to a row of tiles. */
+PAIRS_ISA static inline Words16 split_run(const float *from, float *to)
+{
+    const Floats16 x = *(const Floats16 *)(const void *)from;
+    const Floats16 y = *(const Floats16 *)(const void *)(from + TILE_PAIRS);
+    Words16 first[PARTS], second[PARTS];
+    split(x, first);
+    split(y, second);
+    UNROLL for (int i = 0; i < PARTS; i++) * (Halves32 *)(void *)(to + i * PANEL_TILE) =
+        __builtin_shufflevector((Halves32)first[i], (Halves32)second[i], ALL_ODD);
+    return is_large(x) | is_large(y);
+}
+
+/* Splits lanes that are `step` apart and whose terms are adjacent, to the rows of tiles. */
+PAIRS_ISA static Words16 split_lanes(const float *from, int64_t step, int64_t lanes, int64_t terms, float *to)
+{
+    enum { RUN = 2 * TILE_PAIRS };
+    Words16 any = {0};
+    for (int64_t i = 0; i < lanes; i++, from += step, to += TILE_PAIRS) {
+        float *at = to;
+        int64_t k = 0;
+        for (; k + RUN <= terms; k += RUN, at += PARTS * PANEL_TILE) {
+            __builtin_prefetch(from + k + LANES_AHEAD * step);
+            __builtin_prefetch(from + k + LANES_AHEAD * step + TILE_PAIRS);
+            any |= split_run(from + k, at);
+        }
+        if (k < terms) {
+            float rest[RUN] = {0};
+            memcpy(rest, from + k, (size_t)(terms - k) * sizeof *rest);
+            any |= split_run(rest, at);
+        }
+    }
+    for (int64_t i = lanes; i < PANEL_ROWS; i++, to += TILE_PAIRS)
+        for (int64_t k = 0; k < ceil_div(terms, RUN) * PARTS; k++)
+            memset(to + k * PANEL_TILE, 0, TILE_PAIRS * sizeof *to);
+    return any;
+}
+
+/* Address of the first of these lanes and terms if both are evenly spaced; else NULL. */
+static const float *evenly(const Factor *f, const float *from, int64_t lane, int64_t lanes, int64_t first,
+                           int64_t terms)
+{
+    const int last = DIGITS - 1;
+    if (f->window || lane % f->lanes[last] + lanes > f->lanes[last] ||
+        first % f->terms[last] + terms > f->terms[last])
+        return NULL;
+    Count l = count_from(lane, f->lanes), c = count_from(first, f->terms);
+    return from + dot(&l, f->lane) + dot(&c, f->term);
+}
+
+PAIRS_ISA bool pack_split(const Factor *f, bool of_b, const void *at, int64_t lane, int64_t n, int64_t first,
+                          int64_t terms, float *to, float *room)
+{
+    PackFn *pack = pack_function(DT_F32, 64);
+    const int64_t groups = ceil_div(terms, 2 * TILE_PAIRS), size = groups * PARTS * PANEL_TILE;
+    const int64_t between_lanes = f->lane[DIGITS - 1], between_terms = f->term[DIGITS - 1];
+    float *widened = room + size;
+    Words16 any = {0};
+    for (int64_t i = 0; i < n; i += PANEL_ROWS, to += size) {
+        const int64_t lanes = least(PANEL_ROWS, n - i);
+        const float *even = evenly(f, at, lane + i, lanes, first, terms);
+        if (even && !of_b && between_terms == 1) {
+            any |= split_lanes(even, between_lanes, lanes, terms, to);
+            continue;
+        }
+        float *pairs = of_b ? to : room;
+        bool dense = even && between_lanes == 1 && lanes == PANEL_ROWS;
+        if (!dense)
+            pack(f, at, lane + i, lanes, PANEL_ROWS, first, terms, widened);
+        if (terms % (2 * TILE_PAIRS))
+            memset(pairs + size - PARTS * PANEL_TILE, 0, PARTS * PANEL_TILE * sizeof *to);
+        any |= split_terms(dense ? even : widened, dense ? between_terms : PANEL_ROWS, terms, pairs);
+        if (!of_b)
+            tile_columns(room, size / PANEL_ROWS, to);
+    }
+    bool large = false;
+    for (int i = 0; i < TILE_PAIRS; i++)
+        large |= any[i] != 0;
+    return !large;
 }

@@ -47,6 +47,13 @@ void pack_pairs(const Factor *f, const void *at, int64_t lane, int64_t n, int wi
 void pack_tiles(const Factor *f, const Factor *joined, const void *at, int64_t lane, int64_t n, int64_t first,
                 int64_t terms, float *to, float *room, float *widened);
 
+/* Packs floats as three bf16 each, whose sum they are, in panels of PANEL_ROWS lanes: pairs of terms,
+ * TILE_PAIRS of the first parts, then of the second and of the third; in the layout of tiles or, of factor b,
+ * pair by pair.  Missing lanes and terms are 0.  room: scratch for PANEL_ROWS * (ceil(terms / 32) * 80)
+ * elements and PACK_SPARE.  False: an element is infinite or not a number. */
+bool pack_split(const Factor *f, bool of_b, const void *at, int64_t lane, int64_t n, int64_t first,
+                int64_t terms, float *to, float *room);
+
 /* Do the terms of a factor of 16-bit elements lie in pairs?  Then *joined is the factor of 32-bit pairs. */
 bool pack_joins(const Factor *f, Factor *joined);
 

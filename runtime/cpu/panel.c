@@ -104,18 +104,35 @@ TILE_PANEL(panel_tiles_few, false)
 
 static const Panel tiles = {panel_tiles,   panel_tiles_few, panel_tiles_bf16, panel_tiles_few_bf16,
                             2 * TILE_SIDE, TILE_SIDE,       2 * TILE_SIDE,    PANEL_TILES};
+
+TILES_ISA static void panel_split(int64_t terms, const float *a, const float *b, int64_t every, float *c,
+                                  int64_t stride, bool add)
+{
+    tiles_multiply_split(terms, a, b, every * (int64_t)sizeof *b, c, stride * (int64_t)sizeof *c, add, true);
+}
+
+TILES_ISA static void panel_split_few(int64_t terms, const float *a, const float *b, int64_t every, float *c,
+                                      int64_t stride, bool add)
+{
+    tiles_multiply_split(terms, a, b, every * (int64_t)sizeof *b, c, stride * (int64_t)sizeof *c, add, false);
+}
+
+static const Panel split = {panel_split,   panel_split_few, NULL,          NULL,
+                            2 * TILE_SIDE, TILE_SIDE,       2 * TILE_SIDE, PANEL_SPLIT};
 #else
 #define panel_32s panel_16s
 #define panel_64s panel_16s
 #define panel_pairss panel_16s
 #define tiles panel_16s
+#define split panel_16s
 static void begin_tiles(void) {}
 static void end_tiles(void) {}
 #endif
 
 Panel panel_of(int vector, PanelKind kind)
 {
-    Panel p = kind == PANEL_TILES   ? tiles
+    Panel p = kind == PANEL_SPLIT   ? split
+              : kind == PANEL_TILES ? tiles
               : kind == PANEL_PAIRS ? panel_pairss
               : vector == 64        ? panel_64s
               : vector == 32        ? panel_32s
@@ -126,12 +143,12 @@ Panel panel_of(int vector, PanelKind kind)
 
 void panel_begin(const Panel *p)
 {
-    if (p->kind == PANEL_TILES)
+    if (p->kind >= PANEL_TILES)
         begin_tiles();
 }
 
 void panel_end(const Panel *p)
 {
-    if (p->kind == PANEL_TILES)
+    if (p->kind >= PANEL_TILES)
         end_tiles();
 }

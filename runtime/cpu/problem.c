@@ -273,6 +273,7 @@ bool problem_describe(Problem *p, const DnnlDesc *d)
             return false;
     }
     (conv ? describe_conv : describe_matmul)(p, &d->of);
+    p->splits = routine_splits(&d->of);
     if (conv)
         cut_batch(p, d->images);
     if (!fits_library(p))

@@ -6,12 +6,14 @@
  * column is a position of the result, a term is a channel and a position of the window.
  *
  * Blocks of both factors are packed into panels, in scratch of each thread, and a kernel in vector
- * registers multiplies two panels.  Every element is summed over BLOCK_TERMS terms in registers, then
- * added to the result: always in the same order, whatever the threads and blocks.
+ * registers multiplies two panels.  Every element is summed over a block of terms in registers, then added to
+ * the result: always in the same order, whatever the threads and blocks.
  *
  * Elements of 16 bits are widened as they are packed.  A result of 16 bits is summed in scratch, in f32; only
  * bf16 whose terms are all in one block is rounded in registers.  Where the processor multiplies pairs of
- * bf16 as fast as one f32, or has tiles for them, panels hold two terms in each 32 bits.  Images with few
+ * bf16 as fast as one f32, or has tiles for them, panels hold two terms in each 32 bits.  Tiles multiply 16
+ * times as many pairs in a second as vectors do floats: there a float is split into three bf16, whose six
+ * products that count take half the time of one in f32, with half its rounding error.  Images with few
  * positions are packed side by side, so that panels are full. */
 #include "product_int.h"
 #include "element.h"
@@ -22,14 +24,13 @@
 #include <string.h>
 
 enum {
-    BLOCK_TERMS = 256,
     BLOCK_ROWS = 96,
-    BLOCK_COLUMNS = 1024, /* with BLOCK_TERMS and BLOCK_ROWS, size of the blocks in scratch, at most */
-    LEAST_ROWS = 24, /* rows of a block, at least, where `parts` make it small */
-    LEAST_COLUMNS = 128, /* columns of a block, at least, where more blocks reduce packing */
-    HALF_BLOCKS = 4,  /* blocks of rows in a unit, at most, if the result is summed in scratch */
-    MOST_PHASES = 64, /* up to so many phases are worth a product each */
-    UNITS = 4         /* units of the result per thread that balance the work */
+    BLOCK_COLUMNS = 1024, /* with BLOCK_ROWS, size of the blocks in scratch, at most */
+    LEAST_ROWS = 24,      /* rows of a block, at least, where `parts` make it small */
+    LEAST_COLUMNS = 128,  /* columns of a block, at least, where more blocks reduce packing */
+    HALF_BLOCKS = 4,      /* blocks of rows in a unit, at most, if the result is summed in scratch */
+    MOST_PHASES = 64,     /* up to so many phases are worth a product each */
+    UNITS = 4             /* units of the result per thread that balance the work */
 };
 
 /* ---- description --------------------------------------------------------------------------------- */
@@ -56,11 +57,19 @@ static int64_t blocks_of_columns(const Product *p, int64_t rows, int64_t columns
     return best;
 }
 
+static bool holds_bf16(const Product *p) { return p->kind == PANEL_PAIRS || p->kind == PANEL_TILES; }
+
 /* Sets the sizes of blocks, and units of them that keep all threads busy.  A block of columns belongs to one
  * member of the batch, or has all columns of a few members that share factor a. */
 static void set_blocks(Product *p, int64_t parts)
 {
-    int64_t most_columns = BLOCK_COLUMNS / parts, most_rows = BLOCK_ROWS / parts;
+    static const struct {
+        int64_t terms, columns;
+    } most[] = {[PANEL_FLOATS] = {256, BLOCK_COLUMNS},
+                [PANEL_PAIRS] = {512, BLOCK_COLUMNS},
+                [PANEL_TILES] = {512, BLOCK_COLUMNS},
+                [PANEL_SPLIT] = {384, BLOCK_COLUMNS / 2}};
+    int64_t most_columns = most[p->kind].columns / parts, most_rows = BLOCK_ROWS / parts;
     most_columns = most_columns < p->nr ? p->nr : most_columns;
     most_rows = round_up(most_rows < LEAST_ROWS ? LEAST_ROWS : most_rows, p->mr);
     int inner = 0;
@@ -69,7 +78,7 @@ static void set_blocks(Product *p, int64_t parts)
     int64_t columns = round_up(p->columns, p->nr), rows = round_up(p->rows, p->mr) / p->mr;
     p->shared = p->batch[inner] && !p->step[0][inner] ? p->batch[inner] : 1;
     p->members = columns < most_columns ? least(p->shared, most_columns / columns) : 1;
-    p->block_terms = least(p->terms, p->kind == PANEL_FLOATS ? BLOCK_TERMS : 2 * BLOCK_TERMS);
+    p->block_terms = least(p->terms, most[p->kind].terms);
     int64_t n = p->shared > 1 ? 1 : blocks_of_columns(p, rows, columns, most_columns);
     p->block_columns = least(round_up(ceil_div(columns, n), p->nr), most_columns);
     p->block_rows = least(rows * p->mr, most_rows);
@@ -91,6 +100,13 @@ static bool even(const int64_t step[BATCH])
     return true;
 }
 
+static PanelKind kind_of(const Problem *q, DType in, int vector, PanelKind of_bf16)
+{
+    if (vector == 64 && in == DT_BF16)
+        return of_bf16;
+    return vector == 64 && of_bf16 == PANEL_TILES && q->splits ? PANEL_SPLIT : PANEL_FLOATS;
+}
+
 /* offset: of a phase in its tensors, in elements; NULL: the product is no phase. */
 static Product *make_product(const Problem *q, const int64_t *offset, int vector, PanelKind of_bf16,
                              int threads)
@@ -100,7 +116,7 @@ static Product *make_product(const Problem *q, const int64_t *offset, int vector
     p->is_phase = offset != NULL;
     p->vector = vector;
     p->in = q->slot[q->op == LIB_CONV_BWD_DATA ? DST : SRC].dt;
-    p->kind = vector == 64 && p->in == DT_BF16 ? of_bf16 : PANEL_FLOATS;
+    p->kind = kind_of(q, p->in, vector, of_bf16);
     p->panel = panel_of(vector, p->kind);
     p->mr = p->panel.rows;
     p->nr = p->panel.columns;
@@ -108,14 +124,14 @@ static Product *make_product(const Problem *q, const int64_t *offset, int vector
     for (int i = 0; i < SLOTS && offset; i++)
         p->offset[i] = offset[i];
     p->in_panels = q->panels && p->in == DT_F32 && p->fb.lanes[DIGITS - 1] == p->nr;
-    p->joins[0] = p->kind != PANEL_FLOATS && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
-    p->joins[1] = p->kind != PANEL_FLOATS && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
+    p->joins[0] = holds_bf16(p) && even(p->step[0]) && pack_joins(&p->fa, &p->joined[0]);
+    p->joins[1] = holds_bf16(p) && even(p->step[1]) && pack_joins(&p->fb, &p->joined[1]);
     p->pack = pack_function(p->in, vector);
     p->pack_joined = pack_function(DT_F32, vector);
     p->narrow = narrow_function(p->out, vector);
     set_blocks(p, q->parts);
     p->rounds = p->out == DT_BF16 && !p->is_phase && p->terms <= p->block_terms && q->added == 0;
-    p->few = few_rows_fit(p);
+    p->few = p->kind == PANEL_FLOATS && few_rows_fit(p);
     return p;
 }
 
@@ -188,8 +204,11 @@ static bool in_scratch(const Product *p) { return p->is_phase || (dtype_is_half(
 /* Floats per lane of a packed panel of `terms` terms. */
 static int64_t panel_depth(const Product *p, int64_t terms)
 {
-    int64_t pairs = (terms + 1) / 2;
-    return p->kind == PANEL_FLOATS ? terms : p->kind == PANEL_PAIRS ? pairs : round_up(pairs, TILE_PAIRS);
+    int64_t pairs = (terms + 1) / 2, tiled = round_up(pairs, TILE_PAIRS);
+    return p->kind == PANEL_FLOATS  ? terms
+           : p->kind == PANEL_PAIRS ? pairs
+           : p->kind == PANEL_TILES ? tiled
+                                    : SPLIT_PARTS * tiled;
 }
 
 /* Floats of scratch for a panel while it is converted to pairs or tiles. */
@@ -398,35 +417,59 @@ static void store_sums(const Product *p, const Unit *u, const Member *m, const S
         }
 }
 
-/* Packs n lanes of a factor into panels. */
-static void pack(const Product *p, bool of_b, const char *at, int64_t lane, int64_t n, int64_t first,
+/* Packs n lanes of a factor into panels.  False: it has infinite elements, which cannot be split. */
+static bool pack(const Product *p, bool of_b, const char *at, int64_t lane, int64_t n, int64_t first,
                  int64_t terms, float *to, float *room)
 {
     const Factor *f = of_b ? &p->fb : &p->fa, *joined = p->joins[of_b] ? &p->joined[of_b] : NULL;
     int64_t width = of_b ? p->nr : p->mr, depth = panel_depth(p, terms), pairs = (terms + 1) / 2;
     if (p->kind == PANEL_FLOATS) {
         p->pack(f, at, lane, n, (int)width, first, terms, to);
-        return;
+        return true;
     }
+    if (p->kind == PANEL_SPLIT)
+        return pack_split(f, of_b, at, lane, n, first, terms, to, room);
     if (p->kind == PANEL_TILES && !of_b) {
         pack_tiles(f, joined, at, lane, n, first, terms, to, room + p->block_terms * p->nr + PACK_SPARE,
                    room);
-        return;
+        return true;
     }
     if (!joined) {
         pack_pairs(f, at, lane, n, (int)width, first, terms, depth, to, room);
-        return;
+        return true;
     }
     for (int64_t i = 0; i < n; i += width, to += width * depth) {
         p->pack_joined(joined, at, lane + i, least(width, n - i), (int)width, first / 2, pairs, to);
         memset(to + width * pairs, 0, (size_t)(width * (depth - pairs)) * sizeof *to);
     }
+    return true;
 }
 
 /* Address of a column and term in factor b, which is stored in panels. */
 static const float *panels_in(const Product *p, const Member *m, int64_t column, int64_t term)
 {
     return (const float *)(const void *)m->b + column * p->terms + term * p->nr;
+}
+
+/* Packs the columns of a unit, for all members. */
+static bool pack_columns(const Product *p, const Unit *u, const Member *m, int64_t first, int64_t terms,
+                         float *to, float *room)
+{
+    int64_t each = round_up(u->columns, p->nr) * panel_depth(p, terms);
+    bool finite = true;
+    for (int64_t i = 0; i < u->members; i++)
+        finite &= pack(p, true, m[i].b, u->column, u->columns, first, terms, to + i * each, room);
+    return finite;
+}
+
+/* The same product with panels of floats. */
+static Product in_floats(const Product *p)
+{
+    Product q = *p;
+    q.kind = PANEL_FLOATS;
+    q.panel = panel_of(p->vector, PANEL_FLOATS);
+    q.mr = q.panel.rows;
+    return q;
 }
 
 static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool add, float *scratch)
@@ -444,16 +487,24 @@ static void run_unit(const Product *p, char *const at[SLOTS], int64_t unit, bool
     }
     panel_begin(&p->panel);
     for (int64_t k = 0; k < p->terms; k += p->block_terms) {
-        int64_t terms = least(p->block_terms, p->terms - k), depth = panel_depth(p, terms);
-        int64_t each = round_up(u.columns, p->nr) * depth, next = p->nr * (p->in_panels ? p->terms : depth);
-        const float *panels = p->in_panels ? panels_in(p, &m[0], u.column, k) : b;
-        for (int64_t i = 0; i < u.members && !p->in_panels; i++)
-            pack(p, true, m[i].b, u.column, u.columns, k, terms, b + i * each, room);
+        const Product *now = p;
+        Product floats; /* for the rest of a block with infinite elements */
+        int64_t terms = least(p->block_terms, p->terms - k);
+        bool finite = p->in_panels || pack_columns(p, &u, m, k, terms, b, room);
         for (int64_t r = 0; r < u.rows; r += p->block_rows) {
             int64_t n = least(p->block_rows, u.rows - r);
-            pack(p, false, m[0].a, u.row + r, n, k, terms, a, room);
+            finite = pack(now, false, m[0].a, u.row + r, n, k, terms, a, room) && finite;
+            if (!finite && now == p) {
+                floats = in_floats(p);
+                now = &floats;
+                pack_columns(now, &u, m, k, terms, b, room);
+                pack(now, false, m[0].a, u.row + r, n, k, terms, a, room);
+            }
+            int64_t depth = panel_depth(now, terms), each = round_up(u.columns, p->nr) * depth;
+            int64_t next = p->nr * (p->in_panels ? p->terms : depth);
+            const float *panels = p->in_panels ? panels_in(p, &m[0], u.column, k) : b;
             for (int64_t i = 0; i < u.members; i++)
-                multiply(p, depth, a, panels + i * each, next, &sums[i], r, n, u.columns,
+                multiply(now, depth, a, panels + i * each, next, &sums[i], r, n, u.columns,
                          add || p->bias || k > 0);
         }
     }
