@@ -188,6 +188,43 @@ static void describe_conv(Problem *p, const LibDesc *d)
     }
 }
 
+/* Is it a convolution with a window of one that is, on channels-last images, one product? */
+static bool is_product(const Problem *p)
+{
+    const Layout *w = &p->slot[WEIGHTS];
+    bool one = p->channels_last && p->op != LIB_CONV_BWD_WEIGHTS && !p->slot[BIAS].rank &&
+               w->rank == p->slot[SRC].rank;
+    for (int i = 0; i + 2 < w->rank; i++)
+        one &= w->dim[i + 2] == 1 && p->strides[i] == 1 && !p->pad_begin[i] && !p->pad_end[i];
+    return one;
+}
+
+/* All positions of channels-last images as the rows of a matrix. */
+static Layout layout_positions(const Layout *l)
+{
+    int64_t n = l->dim[0];
+    for (int i = 2; i < l->rank; i++)
+        n *= l->dim[i];
+    return (Layout){.rank = 2, .dt = l->dt, .dim = {n, l->dim[1]}, .stride = {l->dim[1], 1}};
+}
+
+/* Describes such a convolution, or its gradient of data, as a product with the weights. */
+static void describe_product(Problem *p)
+{
+    bool forward = p->op == LIB_CONV;
+    const Layout *w = &p->slot[WEIGHTS];
+    Problem q = {
+        .op = LIB_MATMUL, .choice = p->choice, .splits = p->splits, .batch = 1, .images = 1, .parts = 1};
+    q.slot[SRC] = layout_positions(&p->slot[forward ? SRC : DST]);
+    q.slot[DST] = layout_positions(&p->slot[forward ? DST : SRC]);
+    q.slot[WEIGHTS] = (Layout){.rank = 2, .dt = w->dt};
+    for (int i = 0; i < 2; i++) {
+        q.slot[WEIGHTS].dim[i] = w->dim[forward ? 1 - i : i];
+        q.slot[WEIGHTS].stride[i] = w->stride[forward ? 1 - i : i];
+    }
+    *p = q;
+}
+
 /* The dimension in which parts of the result cut a tensor of a convolution; -1: none.  Grouped convolutions
  * are cut by groups. */
 static int part_dim(const Problem *p, int slot)
@@ -274,7 +311,9 @@ bool problem_describe(Problem *p, const DnnlDesc *d)
     }
     (conv ? describe_conv : describe_matmul)(p, &d->of);
     p->splits = routine_splits(&d->of);
-    if (conv)
+    if (conv && d->choice == ONEDNN_OWN && is_product(p))
+        describe_product(p);
+    else if (conv)
         cut_batch(p, d->images);
     if (!fits_library(p))
         return false;
