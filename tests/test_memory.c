@@ -105,6 +105,16 @@ START_TEST(process_limit)
 }
 END_TEST
 
+/* Where there is no memory to measure kernels in, their times are estimated. */
+START_TEST(too_little_to_measure)
+{
+    if (limits_work())
+        runs_within(150 << 20,
+                    CKC_SOURCE_DIR "/examples/mlp/model.onnx --bind batch=20000 --threads 1 --steps 1"
+                                   " --init normal --moves 100 --quiet --output a --cache fresh");
+}
+END_TEST
+
 /* Plans the small network within a budget and returns the arena's bytes; -1: it is refused, and *least is the
  * least budget known. */
 static int64_t plan_within(int64_t budget, int64_t *least)
@@ -215,6 +225,7 @@ Suite *suite_memory(void)
     tcase_add_checked_fixture(t, enter, remove_folder);
     tcase_add_loop_test(t, resident, 0, NEXAMPLES);
     tcase_add_test(t, process_limit);
+    tcase_add_test(t, too_little_to_measure);
     tcase_add_test(t, least_budget);
     tcase_add_test(t, saving_copies_nothing);
     tcase_add_loop_test(t, steps_allocate_nothing, 0, NEXAMPLES * TEST_ISAS);
