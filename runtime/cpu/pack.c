@@ -387,18 +387,18 @@ PAIRS_ISA bool pack_split(const Factor *f, bool of_b, const void *at, int64_t la
     Words16 any = {0};
     for (int64_t i = 0; i < n; i += PANEL_ROWS, to += size) {
         const int64_t lanes = least(PANEL_ROWS, n - i);
-        const float *even = evenly(f, at, lane + i, lanes, first, terms);
-        if (even && !of_b && between_terms == 1) {
-            any |= split_lanes(even, between_lanes, lanes, terms, to);
+        const float *start = evenly(f, at, lane + i, lanes, first, terms);
+        if (start && !of_b && between_terms == 1) {
+            any |= split_lanes(start, between_lanes, lanes, terms, to);
             continue;
         }
         float *pairs = of_b ? to : room;
-        bool dense = even && between_lanes == 1 && lanes == PANEL_ROWS;
+        bool dense = start && between_lanes == 1 && lanes == PANEL_ROWS;
         if (!dense)
             pack(f, at, lane + i, lanes, PANEL_ROWS, first, terms, widened);
         if (terms % (2 * TILE_PAIRS))
             memset(pairs + size - PARTS * PANEL_TILE, 0, PARTS * PANEL_TILE * sizeof *to);
-        any |= split_terms(dense ? even : widened, dense ? between_terms : PANEL_ROWS, terms, pairs);
+        any |= split_terms(dense ? start : widened, dense ? between_terms : PANEL_ROWS, terms, pairs);
         if (!of_b)
             tile_columns(room, size / PANEL_ROWS, to);
     }

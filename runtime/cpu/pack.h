@@ -50,7 +50,7 @@ void pack_tiles(const Factor *f, const Factor *joined, const void *at, int64_t l
 /* Packs floats as three bf16 each, whose sum they are, in panels of PANEL_ROWS lanes: pairs of terms,
  * TILE_PAIRS of the first parts, then of the second and of the third; in the layout of tiles or, of factor b,
  * pair by pair.  Missing lanes and terms are 0.  room: scratch for PANEL_ROWS * (ceil(terms / 32) * 80)
- * elements and PACK_SPARE.  False: an element is infinite or not a number. */
+ * elements and PACK_SPARE.  False: an element is not finite, or 2^127 or more. */
 bool pack_split(const Factor *f, bool of_b, const void *at, int64_t lane, int64_t n, int64_t first,
                 int64_t terms, float *to, float *room);
 
