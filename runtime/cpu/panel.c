@@ -105,17 +105,85 @@ TILE_PANEL(panel_tiles_few, false)
 static const Panel tiles = {panel_tiles,   panel_tiles_few, panel_tiles_bf16, panel_tiles_few_bf16,
                             2 * TILE_SIDE, TILE_SIDE,       2 * TILE_SIDE,    PANEL_TILES};
 
-TILES_ISA static void panel_split(int64_t terms, const float *a, const float *b, int64_t every, float *c,
-                                  int64_t stride, bool add)
+/* Multiplies panels of floats in parts: a part of both panels is two tiles, of rows one below the other, of
+ * columns side by side.  The sums are added to c in vectors: rows of c that are pages apart would not stay in
+ * the cache as tiles. */
+TILES void multiply_split(int64_t pairs, const float *a, const float *b, int64_t every, float *c,
+                          int64_t stride, bool add, bool two)
 {
-    tiles_multiply_split(terms, a, b, every * (int64_t)sizeof *b, c, stride * (int64_t)sizeof *c, add, true);
+    enum { TILE = TILE_SIDE * TILE_SIDE, WIDTH = 2 * TILE_SIDE };
+    const int64_t row = every * (int64_t)sizeof *b, rows = two ? 2 * TILE_SIDE : TILE_SIDE;
+    float sum[2 * TILE_SIDE][WIDTH] __attribute__((aligned(64)));
+    for (int64_t i = 0; i < rows; i++) {
+        __builtin_prefetch(c + i * stride, 1, 2);
+        __builtin_prefetch(c + i * stride + TILE_SIDE, 1, 2);
+    }
+    __asm__ volatile("" ::: "memory");
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+#define LOAD_A(part)                                                                                         \
+    do {                                                                                                     \
+        _tile_loadd(4, a + 2 * (part)*TILE, 64);                                                             \
+        if (two)                                                                                             \
+            _tile_loadd(5, a + (2 * (part) + 1) * TILE, 64);                                                 \
+    } while (0)
+#define LOAD_B(part)                                                                                         \
+    do {                                                                                                     \
+        _tile_loadd(6, b + (part)*TILE_SIDE * every, row);                                                   \
+        _tile_loadd(7, b + (part)*TILE_SIDE * every + TILE_SIDE, row);                                       \
+    } while (0)
+#define MULTIPLY()                                                                                           \
+    do {                                                                                                     \
+        _tile_dpbf16ps(0, 4, 6);                                                                             \
+        _tile_dpbf16ps(1, 4, 7);                                                                             \
+        if (two) {                                                                                           \
+            _tile_dpbf16ps(2, 5, 6);                                                                         \
+            _tile_dpbf16ps(3, 5, 7);                                                                         \
+        }                                                                                                    \
+    } while (0)
+    for (int64_t k = 0; k < pairs; k += SPLIT_PARTS * TILE_SIDE) {
+        LOAD_A(0);
+        LOAD_B(2);
+        MULTIPLY();
+        LOAD_B(1);
+        MULTIPLY();
+        LOAD_A(1);
+        MULTIPLY();
+        LOAD_B(0);
+        MULTIPLY();
+        LOAD_A(2);
+        MULTIPLY();
+        LOAD_A(0);
+        MULTIPLY();
+        a += SPLIT_PARTS * 2 * TILE;
+        b += SPLIT_PARTS * TILE_SIDE * every;
+    }
+#undef LOAD_A
+#undef LOAD_B
+#undef MULTIPLY
+    _tile_stored(0, sum[0], sizeof sum[0]);
+    _tile_stored(1, sum[0] + TILE_SIDE, sizeof sum[0]);
+    if (two) {
+        _tile_stored(2, sum[TILE_SIDE], sizeof sum[0]);
+        _tile_stored(3, sum[TILE_SIDE] + TILE_SIDE, sizeof sum[0]);
+    }
+    __asm__ volatile("" ::: "memory");
+    for (int64_t i = 0; i < rows; i++)
+        for (int v = 0; v < VECTORS; v++)
+            STORE_FLOATS(c + i * stride + v * 16, *(const Floats16 *)(const void *)(sum[i] + v * 16), add, i,
+                         16);
 }
 
-TILES_ISA static void panel_split_few(int64_t terms, const float *a, const float *b, int64_t every, float *c,
-                                      int64_t stride, bool add)
-{
-    tiles_multiply_split(terms, a, b, every * (int64_t)sizeof *b, c, stride * (int64_t)sizeof *c, add, false);
-}
+#define SPLIT_PANEL(name, two)                                                                               \
+    TILES_ISA static void name(int64_t terms, const float *a, const float *b, int64_t every, float *c,       \
+                               int64_t stride, bool add)                                                     \
+    {                                                                                                        \
+        multiply_split(terms, a, b, every, c, stride, add, two);                                             \
+    }
+SPLIT_PANEL(panel_split, true)
+SPLIT_PANEL(panel_split_few, false)
 
 static const Panel split = {panel_split,   panel_split_few, NULL,          NULL,
                             2 * TILE_SIDE, TILE_SIDE,       2 * TILE_SIDE, PANEL_SPLIT};
