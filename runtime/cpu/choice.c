@@ -20,8 +20,8 @@
  *   other convolutions   blocked layouts, faster in spite of the copies
  *   gradients of weights in bf16 with AMX    ours, where windows move by one: 0.5 to 1.1 of the library's
  *                        time on channels-last images, 0.5 to 0.95 on others, mostly in less memory
- *   channels-last ones   as the images lie, where they are not Winograd's; 1x1 in f32 with AMX as our
- * product: 0.6 to 0.9 of the library's time
+ *   channels-last ones   as the images lie, where they are not Winograd's; 1x1 in f32 with AMX our product:
+ *                        0.6 to 0.9 of the library's time
  *
  * Workspace that is large against the operands would limit how small a budget can be met, above all where a
  * batch is reordered as a whole (gradients of weights).  Such a choice gives way to one with less workspace;

@@ -20,7 +20,7 @@ typedef enum {
     ONEDNN_BLOCKED,  /* operands reordered to the layouts the library likes best */
     ONEDNN_WINOGRAD, /* convolution only: fewer multiplications, about 5 times the rounding error */
     ONEDNN_OWN,      /* our own (product.c): tensors stay as they lie, except images that lie as [N, s..., C],
-                      * which are reordered unless only weights are made */
+                      * which are reordered unless only weights are made or the window is one */
     ONEDNN_CHOICES
 } DnnlChoice;
 
